@@ -1,0 +1,1 @@
+//! Bounds every control command in time.

@@ -1,0 +1,1 @@
+//! A strict fake of the ublk driver.

@@ -1,0 +1,1 @@
+//! The real driver, over libublk's ABI and io_uring.

@@ -1,0 +1,16 @@
+//! ublkd owns ublk block devices: it brings thousands of them up fast, serves them, survives what
+//! goes wrong with any of them, and takes them all down in a few grace periods.
+//!
+//! ```text
+//!   cli > daemon > runtime/handle > supervisor > device > driver > target > model
+//!   config, telemetry, sys: side rooms
+//! ```
+//!
+//! Imports only point to the right. `docs/architecture.md` has the tour.
+
+#[cfg(panic = "abort")]
+compile_error!("ublkd isolates panics per device: build it with panic = \"unwind\"");
+
+pub mod driver;
+pub mod model;
+pub mod target;

@@ -1,0 +1,3 @@
+//! The `ublkd` binary: hands over to the command line.
+
+fn main() {}

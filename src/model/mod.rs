@@ -1,0 +1,34 @@
+//! The vocabulary of the house: what a device is, the states it goes through, what became of it.
+//!
+//! Pure values only. Nothing here knows a runtime, an actor, a ring or a kernel; every other room
+//! imports this one and this one imports nobody.
+//!
+//! ```text
+//!   DeviceSpec ──> (Supervisor ─> Device ─> Driver) ──> CreateOutcome, DeleteOutcome, ShutdownReport
+//!                         │
+//!                         └─ DeviceState, moved only by next(state, event)
+//! ```
+
+mod error;
+mod id;
+mod observe;
+mod outcome;
+mod panic;
+mod report;
+mod spec;
+mod state;
+
+pub use error::{Error, ErrorKind, Result, errno_name};
+pub use id::{DeviceId, DeviceName, InvalidName, QueueId, Tag};
+pub use observe::{Observer, StateChange};
+pub use outcome::{
+    CreateOutcome, DeleteOutcome, DeviceInfo, DeviceOutcome, IoStats, OutcomeKind, QueueExit,
+    QueueExitCause, Stage, StageTimes,
+};
+pub use panic::PanicReport;
+pub use report::{ShutdownReport, StageSummary};
+pub use spec::{
+    Backing, BlockSize, DeviceSpec, DeviceSpecBuilder, FaultSpec, LIMITS, Limits, Problem,
+    QueueSpec, TargetSpec,
+};
+pub use state::{Action, DeviceState, Event, IllegalTransition, lifecycle_mermaid, next};

@@ -1,0 +1,412 @@
+//! What a device shall be: validated once, immutable afterwards.
+//!
+//! ```text
+//!   config file ─┐
+//!   API request ─┼─> DeviceSpecBuilder ─ build() ─> DeviceSpec, or every Problem at once
+//!   embedding   ─┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{DeviceId, DeviceName, Error, ErrorKind};
+
+/// Allowed ranges, in one place for validation, documentation and error texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most queues a device: `UBLK_MAX_NR_QUEUES`, Linux 7.3.
+    pub queues: u16,
+    /// Most tags a queue: `UBLK_MAX_QUEUE_DEPTH`, Linux 6.0 on.
+    pub depth: u16,
+    /// Smallest largest-request size in bytes: one page.
+    pub max_io_min: u32,
+    /// Largest largest-request size in bytes: `UBLK_IO_BUF_BITS` is 25 (32 MiB).
+    pub max_io_max: u32,
+    /// Smallest logical block, bytes.
+    pub block_min: u32,
+    /// Largest logical block, bytes: a page; larger ones need a kernel with large block sizes.
+    pub block_max: u32,
+    /// Largest device, bytes: sectors are counted in 63 bits, loop files in signed 64-bit bytes.
+    pub size_max: u64,
+}
+
+/// The ranges in force.
+pub const LIMITS: Limits = Limits {
+    queues: 4096,
+    depth: 4096,
+    max_io_min: 4096,
+    max_io_max: 32 << 20,
+    block_min: 512,
+    block_max: 4096,
+    size_max: i64::MAX as u64 & !4095,
+};
+
+/// How a device is cut into queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct QueueSpec {
+    /// Number of queues, each with a thread of its own.
+    pub count: u16,
+    /// Tags a queue: requests in flight.
+    pub depth: u16,
+    /// Largest request in bytes; a multiple of 4096.
+    pub max_io: u32,
+}
+
+impl Default for QueueSpec {
+    /// One queue of depth 64 with requests of up to 512 KiB.
+    fn default() -> Self {
+        Self { count: 1, depth: 64, max_io: 512 << 10 }
+    }
+}
+
+/// What serves the blocks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum TargetSpec {
+    /// Takes and gives nothing: reads leave the buffer as it is. For measuring.
+    Null {
+        /// Size in bytes.
+        size: u64,
+    },
+    /// Memory; the content goes with the device.
+    Ram {
+        /// Size in bytes.
+        size: u64,
+    },
+    /// A file or a block device.
+    Loop {
+        /// Absolute path.
+        path: PathBuf,
+        /// Bypass the page cache (`O_DIRECT`) where the file allows it.
+        direct: bool,
+    },
+    /// A target that the embedding host registered under `name` with its `Builder`.
+    Custom {
+        /// The registered name.
+        name: String,
+        /// Whatever the target wants to know.
+        options: BTreeMap<String, serde_json::Value>,
+    },
+}
+
+impl TargetSpec {
+    /// The kind as one word, as in the config.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Null { .. } => "null",
+            Self::Ram { .. } => "ram",
+            Self::Loop { .. } => "loop",
+            Self::Custom { name, .. } => name,
+        }
+    }
+}
+
+/// Logical and physical block size in bytes; `None` lets the target choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BlockSize {
+    /// Smallest unit of I/O.
+    pub logical: Option<u32>,
+    /// Unit that is written without reading first.
+    pub physical: Option<u32>,
+}
+
+/// Trouble on purpose, for tests: the target is wrapped in decorators that make it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FaultSpec {
+    /// Every request takes this much longer.
+    pub delay: Option<Duration>,
+    /// Requests that touch this sector (512 bytes) are answered with `EIO`.
+    pub error_at: Option<u64>,
+    /// A request that touches this sector (512 bytes) panics.
+    pub panic_at: Option<u64>,
+}
+
+/// A device as it shall be. Made by [`DeviceSpec::builder`]; every value is in range.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeviceSpec {
+    name: DeviceName,
+    id: Option<DeviceId>,
+    target: TargetSpec,
+    queues: QueueSpec,
+    block: BlockSize,
+    read_only: bool,
+    faults: FaultSpec,
+}
+
+impl DeviceSpec {
+    /// Starts a spec for a device called `name` that `target` serves.
+    #[must_use]
+    pub fn builder(name: DeviceName, target: TargetSpec) -> DeviceSpecBuilder {
+        DeviceSpecBuilder {
+            spec: Self {
+                name,
+                id: None,
+                target,
+                queues: QueueSpec::default(),
+                block: BlockSize::default(),
+                read_only: false,
+                faults: FaultSpec::default(),
+            },
+        }
+    }
+
+    /// The host's name for it.
+    #[must_use]
+    pub fn name(&self) -> &DeviceName {
+        &self.name
+    }
+
+    /// The kernel's number that was asked for, if one was.
+    #[must_use]
+    pub fn id(&self) -> Option<DeviceId> {
+        self.id
+    }
+
+    /// What serves it.
+    #[must_use]
+    pub fn target(&self) -> &TargetSpec {
+        &self.target
+    }
+
+    /// Its queues.
+    #[must_use]
+    pub fn queues(&self) -> QueueSpec {
+        self.queues
+    }
+
+    /// Block sizes that were asked for.
+    #[must_use]
+    pub fn block(&self) -> BlockSize {
+        self.block
+    }
+
+    /// Whether it refuses writes.
+    #[must_use]
+    pub fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Trouble on purpose.
+    #[must_use]
+    pub fn faults(&self) -> &FaultSpec {
+        &self.faults
+    }
+
+    /// The file or block device behind it and whether it is held for writing alone.
+    #[must_use]
+    pub fn backing(&self) -> Option<Backing> {
+        match &self.target {
+            TargetSpec::Loop { path, .. } => {
+                Some(Backing { path: path.clone(), writable: !self.read_only })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a device holds of the host's file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Backing {
+    /// Absolute path, as configured.
+    pub path: PathBuf,
+    /// A writable backing has one holder; read-only ones may be shared.
+    pub writable: bool,
+}
+
+/// One value that is out of range or does not fit another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The key, as in the config.
+    pub key: &'static str,
+    /// What is wrong: the value, and what is allowed.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.message)
+    }
+}
+
+/// Collects the values of a [`DeviceSpec`] and checks them all at once.
+#[derive(Debug, Clone)]
+pub struct DeviceSpecBuilder {
+    spec: DeviceSpec,
+}
+
+impl DeviceSpecBuilder {
+    /// Asks for this number instead of the first free one.
+    #[must_use]
+    pub fn id(mut self, id: DeviceId) -> Self {
+        self.spec.id = Some(id);
+        self
+    }
+
+    /// Number of queues, depth and largest request.
+    #[must_use]
+    pub fn queues(mut self, queues: QueueSpec) -> Self {
+        self.spec.queues = queues;
+        self
+    }
+
+    /// Block sizes.
+    #[must_use]
+    pub fn block(mut self, block: BlockSize) -> Self {
+        self.spec.block = block;
+        self
+    }
+
+    /// Refuse writes.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.spec.read_only = read_only;
+        self
+    }
+
+    /// Trouble on purpose.
+    #[must_use]
+    pub fn faults(mut self, faults: FaultSpec) -> Self {
+        self.spec.faults = faults;
+        self
+    }
+
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// All [`Problem`]s, in the order of the keys.
+    pub fn try_build(self) -> Result<DeviceSpec, Vec<Problem>> {
+        let problems = problems_of(&self.spec);
+        if problems.is_empty() { Ok(self.spec) } else { Err(problems) }
+    }
+
+    /// Checks every value; the problems become one error.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::Invalid`], naming every key, its value and the allowed range.
+    pub fn build(self) -> Result<DeviceSpec, Error> {
+        let name = self.spec.name.clone();
+        self.try_build().map_err(|problems| {
+            let text: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            Error::new(ErrorKind::Invalid, text.join("; ")).device(&name)
+        })
+    }
+}
+
+fn problems_of(spec: &DeviceSpec) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut refuse = |key, message: String| problems.push(Problem { key, message });
+
+    if let Some(DeviceId(id)) = spec.id
+        && id > DeviceId::MAX
+    {
+        refuse("id", format!("{id} is out of range: 0 to {}", DeviceId::MAX));
+    }
+
+    let QueueSpec { count, depth, max_io } = spec.queues;
+    if !(1..=LIMITS.queues).contains(&count) {
+        refuse("queues", format!("{count} is out of range: 1 to {}", LIMITS.queues));
+    }
+    if !(1..=LIMITS.depth).contains(&depth) {
+        refuse("depth", format!("{depth} is out of range: 1 to {}", LIMITS.depth));
+    }
+    if !(LIMITS.max_io_min..=LIMITS.max_io_max).contains(&max_io) || !max_io.is_multiple_of(4096) {
+        refuse(
+            "max_io",
+            format!(
+                "{max_io} bytes is out of range: a multiple of 4096 from {} to {} (32 MiB)",
+                LIMITS.max_io_min, LIMITS.max_io_max
+            ),
+        );
+    }
+
+    let logical = spec.block.logical.unwrap_or(LIMITS.block_min);
+    let block_range = LIMITS.block_min..=LIMITS.block_max;
+    if !block_range.contains(&logical) || !logical.is_power_of_two() {
+        refuse("logical_block", format!("{logical} is not one of 512, 1024, 2048, 4096"));
+    }
+    if let Some(physical) = spec.block.physical
+        && (!physical.is_power_of_two() || physical < logical || physical > 1 << 20)
+    {
+        refuse(
+            "physical_block",
+            format!(
+                "{physical} must be a power of two from the logical block ({logical}) to 1048576"
+            ),
+        );
+    }
+
+    match &spec.target {
+        TargetSpec::Null { size } | TargetSpec::Ram { size } => {
+            if *size == 0 || *size > LIMITS.size_max {
+                refuse(
+                    "size",
+                    format!("{size} bytes is out of range: {logical} to {}", LIMITS.size_max),
+                );
+            } else if logical.is_power_of_two() && size % u64::from(logical) != 0 {
+                refuse(
+                    "size",
+                    format!("{size} bytes is no multiple of the logical block ({logical})"),
+                );
+            }
+        }
+        TargetSpec::Loop { path, .. } => {
+            if !path.is_absolute() {
+                refuse("path", format!("{} must be absolute here", path.display()));
+            }
+        }
+        TargetSpec::Custom { name, .. } => {
+            if matches!(name.as_str(), "" | "null" | "ram" | "loop") {
+                refuse("target", format!("{name:?} cannot name a custom target"));
+            }
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys_refused(queues: QueueSpec, block: BlockSize, size: u64) -> Vec<&'static str> {
+        let Ok(name) = DeviceName::new("x") else { return vec!["name"] };
+        let built = DeviceSpec::builder(name, TargetSpec::Null { size })
+            .queues(queues)
+            .block(block)
+            .try_build();
+        built.err().unwrap_or_default().iter().map(|p| p.key).collect()
+    }
+
+    #[test]
+    fn f35_every_value_out_of_range_is_refused_at_once() {
+        let bad = QueueSpec { count: 0, depth: 4097, max_io: 513 };
+        let block = BlockSize { logical: Some(513), physical: Some(256) };
+        let keys = keys_refused(bad, block, 0);
+        assert_eq!(keys, ["queues", "depth", "max_io", "logical_block", "physical_block", "size"]);
+    }
+
+    #[test]
+    fn f35_legal_edges_are_taken() {
+        for (count, depth, max_io) in [(1, 1, 4096), (4096, 4096, 32 << 20), (1, 3, 8192)] {
+            let queues = QueueSpec { count, depth, max_io };
+            assert_eq!(keys_refused(queues, BlockSize::default(), 512), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn f78_sizes_that_are_no_blocks_are_refused() {
+        let q = QueueSpec::default();
+        for size in [0, 1, 511, 513] {
+            assert_eq!(keys_refused(q, BlockSize::default(), size), ["size"], "{size}");
+        }
+        for size in [512, 4096] {
+            assert_eq!(keys_refused(q, BlockSize::default(), size), [""; 0], "{size}");
+        }
+        let four_k = BlockSize { logical: Some(4096), physical: None };
+        assert_eq!(keys_refused(q, four_k, 512), ["size"]);
+    }
+}

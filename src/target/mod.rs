@@ -1,0 +1,96 @@
+//! What serves the blocks: a [`Target`] is opened once per device and shared by its queues; each
+//! queue thread gets a [`QueueTarget`] of its own, which may be `!Send`.
+//!
+//! ```text
+//!   TargetSpec ── Registry::open ──> Arc<dyn Target> ── open_queue ──> Box<dyn QueueTarget>
+//!   (any thread)                     (any thread)        (queue thread)       │ run_tag, once a tag
+//!                                                                             v
+//!                     request ──> Io ──> Serve::serve(&self, &mut Io) ──> Result<(), Errno>
+//! ```
+//!
+//! A backend is an async function from a request to a result ([`Serve`]). It awaits operations on
+//! the queue's own ring ([`Io::read_file`] and its siblings), or anything else: a future woken
+//! from another thread wakes the queue thread. One future lives per tag for the life of the
+//! queue, so no memory is allocated per request.
+
+mod geometry;
+mod io;
+mod registry;
+
+pub use geometry::{Discard, Geometry};
+pub use io::{Io, Op, Request, TagSlot};
+pub use registry::{OpenTarget, Registry};
+
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures::future::LocalBoxFuture;
+
+use crate::model::{DeviceId, DeviceName, Error, QueueId};
+
+/// An errno that a request is answered with (`nix::libc::EIO` and the like, positive).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// The answer to one request.
+pub type IoResult = Result<(), Errno>;
+
+/// A backend of one device, shared by its queues.
+pub trait Target: Send + Sync + 'static {
+    /// Size, block sizes and abilities. Must not change while the device lives.
+    fn geometry(&self) -> Geometry;
+
+    /// The half of it that lives on one queue thread. Called on that thread.
+    ///
+    /// # Errors
+    /// Whatever keeps the queue from being served; the device's start fails with it.
+    fn open_queue(self: Arc<Self>, queue: QueueContext) -> Result<Box<dyn QueueTarget>, Error>;
+}
+
+/// Which queue a [`QueueTarget`] is for.
+#[derive(Debug, Clone)]
+pub struct QueueContext {
+    /// The device.
+    pub device: DeviceName,
+    /// The kernel's number of the device.
+    pub id: DeviceId,
+    /// The queue.
+    pub queue: QueueId,
+    /// Tags of the queue.
+    pub depth: u16,
+}
+
+/// One queue's half of a backend. Object-safe; [`per_tag`] makes one from a [`Serve`].
+pub trait QueueTarget {
+    /// Serves one tag until the slot says that the queue ends.
+    fn run_tag(&self, slot: TagSlot) -> LocalBoxFuture<'static, ()>;
+}
+
+/// A backend as an async function from a request to its result.
+pub trait Serve: 'static {
+    /// Serves one request. A panic is caught: the request and all later ones of the queue are
+    /// answered with `EIO` and the device is taken down as failed.
+    ///
+    /// # Errors
+    /// The errno that the request's issuer sees.
+    fn serve(&self, io: &mut Io) -> impl Future<Output = IoResult>;
+}
+
+/// Makes a [`QueueTarget`] that runs `serve` for every request of every tag.
+#[must_use]
+pub fn per_tag<S: Serve>(serve: S) -> Box<dyn QueueTarget> {
+    struct PerTag<S>(Rc<S>);
+    impl<S: Serve> QueueTarget for PerTag<S> {
+        fn run_tag(&self, mut slot: TagSlot) -> LocalBoxFuture<'static, ()> {
+            let serve = Rc::clone(&self.0);
+            Box::pin(async move {
+                while let Some(mut io) = slot.next().await {
+                    let result = serve.serve(&mut io).await;
+                    slot.complete(io, result);
+                }
+            })
+        }
+    }
+    Box::new(PerTag(Rc::new(serve)))
+}

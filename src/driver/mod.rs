@@ -52,6 +52,10 @@ pub trait Driver: 'static {
 
     /// Completes once the block device node of a started device can be opened.
     fn node_ready(&self, id: DeviceId) -> LocalBoxFuture<'static, Result<(), Error>>;
+
+    /// Who holds the block device of `id`, which may be stopped already: one line a process, mount
+    /// or device on top. Bounded; what cannot be read is left out.
+    fn holders(&self, id: DeviceId) -> LocalBoxFuture<'static, Vec<String>>;
 }
 
 /// An open `/dev/ublkcN`. Dropping it closes it; that may be the last reference to the device.

@@ -13,4 +13,5 @@ compile_error!("ublkd isolates panics per device: build it with panic = \"unwind
 
 pub mod driver;
 pub mod model;
+pub mod sys;
 pub mod target;

@@ -16,7 +16,7 @@
 mod command;
 pub mod deadline;
 mod features;
-mod queue;
+pub mod queue;
 pub mod sim;
 pub mod ublk;
 

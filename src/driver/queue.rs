@@ -1,5 +1,7 @@
 //! The queue threads of a device: what they tell, how they are driven.
 
+pub use crate::target::engine::{Arrival, Port, PortSetup};
+
 use std::sync::Arc;
 
 use crate::model::{PanicReport, QueueId};

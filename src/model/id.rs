@@ -135,6 +135,12 @@ impl Tag {
     }
 }
 
+impl From<Tag> for u32 {
+    fn from(tag: Tag) -> Self {
+        Self::from(tag.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,13 +13,16 @@
 //! from another thread wakes the queue thread. One future lives per tag for the life of the
 //! queue, so no memory is allocated per request.
 
+pub mod engine;
 mod geometry;
 mod io;
 mod registry;
+mod request;
 
 pub use geometry::{Discard, Geometry};
-pub use io::{Io, Op, Request, TagSlot};
+pub use io::{Io, TagSlot};
 pub use registry::{OpenTarget, Registry};
+pub use request::{Op, Request};
 
 use std::future::Future;
 use std::rc::Rc;

@@ -1,0 +1,188 @@
+//! The I/O buffers of one queue: one anonymous mapping, cut into a [`Buffer`] for each tag.
+//!
+//! ```text
+//!   mapping  |  tag 0: max_io bytes  |  tag 1  |  tag 2  | …      page aligned, populated on demand
+//!               Buffer (unique) ──> Slot <── Lease of each operation in flight
+//! ```
+//!
+//! Invariants: there is one `Buffer` a slot, so Rust's borrows of it are borrows of the memory; the
+//! kernel's are the leases: no slice is handed out while the kernel may write to it, no mutable
+//! one while it may read; the mapping goes when the last buffer and the last lease are gone. An
+//! idle device costs address space only.
+
+use std::cell::Cell;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::model::{Error, ErrorKind};
+
+/// Alignment of every buffer in bytes: a page, enough for `O_DIRECT` on any block device.
+pub const ALIGN: usize = 4096;
+
+/// The mapping.
+struct Arena {
+    base: NonNull<u8>,
+    len: NonZeroUsize,
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody has a pointer into it any more: buffers and
+        // leases hold an `Rc` of this arena.
+        let unmapped = unsafe { munmap(self.base.cast(), self.len.get()) };
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping: {unmapped:?}");
+    }
+}
+
+struct Slot {
+    _arena: Rc<Arena>,
+    start: NonNull<u8>,
+    len: usize,
+    /// Operations in flight on it.
+    busy: Cell<u32>,
+    /// Those of them that write to it.
+    filling: Cell<u32>,
+}
+
+/// The memory of one tag. Not clonable: who has it has the memory.
+pub struct Buffer(Rc<Slot>);
+
+/// Maps `count` buffers of `len` bytes each, rounded up to whole pages.
+///
+/// # Errors
+/// `ENOMEM` when the host does not give that much address space; kind `Invalid` for 0 bytes.
+pub fn map(count: usize, len: usize) -> Result<Vec<Buffer>, Error> {
+    let len = len.next_multiple_of(ALIGN);
+    let total = count.checked_mul(len).and_then(NonZeroUsize::new).ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, format!("{count} buffers of {len} bytes cannot be mapped"))
+    })?;
+    let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nobody's memory.
+    let mapped = unsafe { mmap_anonymous(None, total, prot, flags) };
+    let base = mapped
+        .map_err(|errno| {
+            Error::from_errno(errno as i32, format!("cannot map {total} bytes of I/O buffers"))
+                .hint("use fewer queues, less depth or a smaller max_io; see vm.overcommit_memory")
+        })?
+        .cast::<u8>();
+    // SAFETY: it is our own fresh mapping. A huge page would populate many tags at once; without
+    // the advice (a kernel without them) nothing is wrong.
+    let _ = unsafe { madvise(base.cast(), total.get(), MmapAdvise::MADV_NOHUGEPAGE) };
+    let arena = Rc::new(Arena { base, len: total });
+    let slot = |index: usize| {
+        // SAFETY: index < count, so the offset is within the mapping of count * len bytes.
+        let start = unsafe { base.add(index * len) };
+        let _arena = Rc::clone(&arena);
+        Buffer(Rc::new(Slot { _arena, start, len, busy: Cell::new(0), filling: Cell::new(0) }))
+    };
+    Ok((0..count).map(slot).collect())
+}
+
+impl Buffer {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.0.len
+    }
+
+    /// Its address, for commands that carry one.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.0.start.as_ptr() as u64
+    }
+
+    /// Whether the kernel may still read from or write to it.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.0.busy.get() != 0
+    }
+
+    /// Whether the kernel may still write to it.
+    #[must_use]
+    pub fn is_filling(&self) -> bool {
+        self.0.filling.get() != 0
+    }
+
+    /// The memory.
+    ///
+    /// # Panics
+    /// While an operation that fills it is in flight, which takes a future that was dropped or
+    /// forgotten in the middle.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        assert!(!self.is_filling(), "the kernel still writes to this buffer");
+        // SAFETY: the slot is mapped and initialised (by the kernel, with zeroes), as long as
+        // `self` holds the arena; nobody writes to it: neither the kernel (asserted) nor, since
+        // there is one buffer a slot and `self` is borrowed, anyone else.
+        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.len) }
+    }
+
+    /// The memory, to change.
+    ///
+    /// # Panics
+    /// As [`Buffer::bytes`], and while an operation that reads it is in flight.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        assert!(!self.is_busy(), "the kernel still uses this buffer");
+        // SAFETY: as in `bytes`; `self` is borrowed mutably and no operation is in flight.
+        unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.len) }
+    }
+
+    /// Gives the memory back to the host; it reads as zeroes afterwards. Does nothing while the
+    /// kernel uses it.
+    pub fn give_back(&mut self) {
+        if self.is_busy() {
+            return;
+        }
+        // SAFETY: the range is ours, `self` is borrowed mutably and no operation is in flight, so
+        // nobody sees the content change; MADV_DONTNEED on an anonymous mapping cannot fault.
+        let _ = unsafe { madvise(self.0.start.cast(), self.0.len, MmapAdvise::MADV_DONTNEED) };
+    }
+
+    /// A lease for an operation that reads `range`.
+    pub(super) fn lend(&self, range: Range<usize>) -> (Lease, *const u8, u32) {
+        let (start, len) = self.cut(range);
+        (Lease::new(&self.0, false), start.as_ptr(), len)
+    }
+
+    /// A lease for an operation that writes to `range`.
+    pub(super) fn lend_mut(&mut self, range: Range<usize>) -> (Lease, *mut u8, u32) {
+        let (start, len) = self.cut(range);
+        (Lease::new(&self.0, true), start.as_ptr(), len)
+    }
+
+    /// Start and length of a range, cut to what is there.
+    fn cut(&self, range: Range<usize>) -> (NonNull<u8>, u32) {
+        let end = range.end.min(self.0.len);
+        let start = range.start.min(end);
+        // SAFETY: start <= len, so the pointer stays within (or one past) the slot.
+        let pointer = unsafe { self.0.start.add(start) };
+        (pointer, u32::try_from(end - start).unwrap_or(u32::MAX))
+    }
+}
+
+/// The kernel's hold on a buffer, kept until the operation's completion has come.
+pub(super) struct Lease {
+    slot: Rc<Slot>,
+    fills: bool,
+}
+
+impl Lease {
+    fn new(slot: &Rc<Slot>, fills: bool) -> Self {
+        slot.busy.set(slot.busy.get() + 1);
+        slot.filling.set(slot.filling.get() + u32::from(fills));
+        Self { slot: Rc::clone(slot), fills }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.slot.busy.set(self.slot.busy.get() - 1);
+        self.slot.filling.set(self.slot.filling.get() - u32::from(self.fills));
+    }
+}

@@ -1,0 +1,81 @@
+//! What the engine and the requests of one queue share: the ring, and a cell for each tag.
+//!
+//! ```text
+//!   engine ── request ──> Cell ── TagSlot::next ──> Io ── complete, or dropped ──> result ──> engine
+//!             buffer  ──>      ── moved into ────────┘ ── moved back
+//! ```
+//!
+//! Invariants: one thread; a tag's buffer is either in its cell or in its one `Io`; every `Io`
+//! gives a result exactly once, `EIO` if it was dropped without one.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use crate::model::Tag;
+use crate::sys::arena::Buffer;
+use crate::sys::ring::Ring;
+use crate::target::Request;
+
+/// The state of one tag.
+#[derive(Default)]
+pub(in crate::target) struct TagCell {
+    /// Arrived, and not taken by the target yet.
+    pub(in crate::target) request: Cell<Option<Request>>,
+    /// Not there while an [`crate::target::Io`] has it.
+    pub(in crate::target) buffer: Cell<Option<Buffer>>,
+    /// Answered, and not committed yet.
+    pub(in crate::target) result: Cell<Option<i32>>,
+    /// A combinator inside the tag's task that waits for the cell; without one the engine polls
+    /// the task directly.
+    waiter: Cell<Option<Waker>>,
+}
+
+/// The shared part of one queue.
+pub(in crate::target) struct Core {
+    pub(in crate::target) ring: Ring,
+    pub(in crate::target) wakers: Rc<[Waker]>,
+    pub(in crate::target) tags: Box<[TagCell]>,
+    /// Tags with a new result.
+    pub(in crate::target) answered: RefCell<Vec<Tag>>,
+    /// The targets are to end.
+    pub(in crate::target) ending: Cell<bool>,
+}
+
+impl Core {
+    pub(in crate::target) fn new(
+        ring: Ring,
+        wakers: &Rc<[Waker]>,
+        buffers: Vec<Buffer>,
+    ) -> Rc<Self> {
+        let answered = RefCell::new(Vec::with_capacity(buffers.len()));
+        let cell = |buffer| TagCell { buffer: Cell::new(Some(buffer)), ..TagCell::default() };
+        let tags = buffers.into_iter().map(cell).collect();
+        let wakers = Rc::clone(wakers);
+        Rc::new(Self { ring, wakers, tags, answered, ending: Cell::new(false) })
+    }
+
+    /// Notes the answer to a request and takes its buffer back.
+    pub(in crate::target) fn answer(&self, tag: Tag, buffer: Option<Buffer>, result: i32) {
+        let cell = &self.tags[tag.index()];
+        cell.buffer.set(buffer);
+        cell.result.set(Some(result));
+        self.answered.borrow_mut().push(tag);
+    }
+
+    /// Keeps `cx`'s waker for the tag if it is another one than the task's own; gives `Pending`.
+    pub(in crate::target) fn wait<T>(&self, tag: Tag, cx: &Context<'_>) -> Poll<T> {
+        let own = self.wakers.get(tag.index());
+        if !own.is_some_and(|own| own.will_wake(cx.waker())) {
+            self.tags[tag.index()].waiter.set(Some(cx.waker().clone()));
+        }
+        Poll::Pending
+    }
+
+    /// Wakes a combinator that waits for the cell; call before polling the tag's task.
+    pub(in crate::target) fn nudge(&self, tag: Tag) {
+        if let Some(waiter) = self.tags[tag.index()].waiter.take() {
+            waiter.wake();
+        }
+    }
+}

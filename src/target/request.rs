@@ -1,0 +1,55 @@
+//! What the kernel asks for, as a value.
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Fill the buffer from the device.
+    Read,
+    /// Write the buffer to the device.
+    Write,
+    /// Make everything written so far durable.
+    Flush,
+    /// The range's content is of no use any more.
+    Discard,
+    /// The range reads as zeroes from now on.
+    WriteZeroes,
+}
+
+/// One request, as the kernel gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What it asks for.
+    pub op: Op,
+    /// First byte on the device.
+    pub offset: u64,
+    /// Length in bytes; 0 for a flush.
+    pub len: u32,
+    /// It must be durable before it is answered.
+    pub fua: bool,
+    /// WRITE_ZEROES must not free the blocks.
+    pub no_unmap: bool,
+}
+
+impl Request {
+    /// A request without flags.
+    #[must_use]
+    pub fn new(op: Op, offset: u64, len: u32) -> Self {
+        Self { op, offset, len, fua: false, no_unmap: false }
+    }
+
+    /// The same request, to be durable before it is answered.
+    #[must_use]
+    pub fn fua(mut self) -> Self {
+        self.fua = true;
+        self
+    }
+
+    /// Bytes of data that go with it: its length for reads and writes, else none.
+    #[must_use]
+    pub fn data_len(&self) -> usize {
+        match self.op {
+            Op::Read | Op::Write => self.len as usize,
+            Op::Flush | Op::Discard | Op::WriteZeroes => 0,
+        }
+    }
+}

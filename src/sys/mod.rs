@@ -1,15 +1,19 @@
-//! The operating system, narrow and safe outside: io_uring, buffers, threads, wakeups, panics.
+//! The operating system, narrow and safe outside: io_uring, buffers, threads, wakeups, panics, and
+//! facts about the host.
 //!
 //! ```text
 //!   Arena ── Buffer, one a tag ──┐
 //!   Doorbell ── Waker, one a task┼──> Ring ── Operation (a future) ──> Completion
 //!   thread::spawn, blocking      │      one thread owns it
+//!
+//!   Host (a root folder) ──> limits, devices, holders of a disk
 //! ```
 //!
 //! Invariants: `unsafe` is only here and in `driver::ublk`, each block says why it is sound; no
-//! operation outlives its memory, whatever is dropped or forgotten; nothing here reads files,
-//! the environment or signals.
+//! operation outlives its memory, whatever is dropped or forgotten; only `host` and `holders` read
+//! files, those of `/proc`, `/sys` and `/dev`; nothing here reads the environment or signals.
 
 pub mod arena;
 pub mod doorbell;
+pub mod host;
 pub mod ring;

@@ -15,5 +15,6 @@
 
 pub mod arena;
 pub mod doorbell;
+pub mod holders;
 pub mod host;
 pub mod ring;

@@ -10,11 +10,12 @@
 //! ```
 //!
 //! Invariants: `unsafe` is only here and in `driver::ublk`, each block says why it is sound; no
-//! operation outlives its memory, whatever is dropped or forgotten; only `host` and `holders` read
+//! operation outlives its memory, whatever is dropped or forgotten; only `host`, `limits` and `holders` read
 //! files, those of `/proc`, `/sys` and `/dev`; nothing here reads the environment or signals.
 
 pub mod arena;
 pub mod doorbell;
 pub mod holders;
 pub mod host;
+pub mod limits;
 pub mod ring;

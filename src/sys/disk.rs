@@ -1,0 +1,118 @@
+//! What the kernel says of an open file or block device: block sizes, what direct I/O needs.
+//!
+//! Invariants: reads only; whatever an old kernel or a missing sysfs does not tell is `None`, never a
+//! guess. Sizes are in bytes.
+
+use std::ffi::c_uint;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::libc;
+
+/// Block sizes of a block device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockDevice {
+    /// Smallest unit of I/O (`BLKSSZGET`).
+    pub logical_block: u32,
+    /// Unit that is written without reading first (`BLKPBSZGET`).
+    pub physical_block: u32,
+    /// Preferred smallest request (`BLKIOMIN`).
+    pub io_min: u32,
+    /// Preferred request, 0 if the device has no preference (`BLKIOOPT`).
+    pub io_opt: u32,
+    /// Writes are refused (`BLKROGET`).
+    pub read_only: bool,
+}
+
+impl BlockDevice {
+    /// Asks an open block device.
+    ///
+    /// # Errors
+    /// `ENOTTY` if it is none.
+    pub fn of(file: BorrowedFd<'_>) -> Result<Self, Errno> {
+        let ask = |request: libc::Ioctl| {
+            let mut value: c_uint = 0;
+            // SAFETY: each request used here writes one int to where the pointer points
+            // (block/ioctl.c), on every architecture.
+            Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), request, &raw mut value) })?;
+            Ok::<_, Errno>(value)
+        };
+        Ok(Self {
+            logical_block: ask(libc::BLKSSZGET)?,
+            physical_block: ask(libc::BLKPBSZGET)?,
+            io_min: ask(libc::BLKIOMIN)?,
+            io_opt: ask(libc::BLKIOOPT)?,
+            read_only: ask(nix::request_code_none!(0x12, 94) as libc::Ioctl)? != 0,
+        })
+    }
+}
+
+/// What direct I/O on a file needs: multiples of these. Both 0 when it cannot be done at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectAlignment {
+    /// For addresses of buffers.
+    pub memory: u32,
+    /// For offsets and lengths.
+    pub offset: u32,
+}
+
+impl DirectAlignment {
+    /// Asks the file system (`statx` with `STATX_DIOALIGN`, Linux 6.1 on). `None` if it does not
+    /// tell, as many do not.
+    #[must_use]
+    pub fn of(file: BorrowedFd<'_>) -> Option<Self> {
+        let mut answer = MaybeUninit::<libc::statx>::zeroed();
+        // SAFETY: an empty path with AT_EMPTY_PATH means the descriptor, which is open; the
+        // kernel writes one `statx` to where the pointer points.
+        let asked = unsafe {
+            libc::statx(
+                file.as_raw_fd(),
+                c"".as_ptr(),
+                libc::AT_EMPTY_PATH,
+                libc::STATX_DIOALIGN,
+                answer.as_mut_ptr(),
+            )
+        };
+        // SAFETY: zeroes are a valid `statx`, so it is initialised whatever the kernel wrote.
+        let answer = unsafe { answer.assume_init() };
+        (asked == 0 && answer.stx_mask & libc::STATX_DIOALIGN != 0).then_some(Self {
+            memory: answer.stx_dio_mem_align,
+            offset: answer.stx_dio_offset_align,
+        })
+    }
+}
+
+/// An attribute of the request queue of block device `dev` (a partition has its disk's), from
+/// sysfs. `None` for what is no block device (the device numbers of btrfs, overlayfs, NFS).
+#[must_use]
+pub fn queue_attribute(dev: u64, attribute: &str) -> Option<u64> {
+    let device = format!("/sys/dev/block/{}:{}", libc::major(dev), libc::minor(dev));
+    // `..` is resolved behind the symbolic link: the partition's disk.
+    ["queue", "../queue"].iter().find_map(|queue| {
+        let path = PathBuf::from(&device).join(queue).join(attribute);
+        fs::read_to_string(path).ok()?.trim().parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_no_block_device() -> Result<(), Box<dyn std::error::Error>> {
+        let file = tempfile::tempfile()?;
+        assert_eq!(BlockDevice::of(file.as_fd()), Err(Errno::ENOTTY));
+        Ok(())
+    }
+
+    #[test]
+    fn what_has_no_queue_has_no_attributes() {
+        // Major 0 is for file systems without a block device.
+        assert_eq!(queue_attribute(libc::makedev(0, 1), "logical_block_size"), None);
+    }
+}

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::model::{BlockSize, Error, ErrorKind, LIMITS};
+
 /// Size, block sizes and abilities of a target. All in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Geometry {
@@ -30,7 +32,7 @@ pub struct Geometry {
 pub struct Discard {
     /// Unit that is really freed.
     pub granularity: u32,
-    /// Largest DISCARD.
+    /// Largest DISCARD; 0 when it cannot.
     pub max_discard: u32,
     /// Largest WRITE_ZEROES; 0 when it cannot.
     pub max_write_zeroes: u32,
@@ -52,5 +54,79 @@ impl Geometry {
             fua: false,
             read_only: false,
         }
+    }
+
+    /// With the block sizes that a spec asks for. Raising the logical block is always possible,
+    /// lowering it is not.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::Invalid`] for a logical block smaller than the target's own.
+    pub fn with_blocks(mut self, asked: BlockSize) -> Result<Self, Error> {
+        let own = self.logical_block;
+        if let Some(logical) = asked.logical {
+            if logical < own {
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("logical_block {logical} is smaller than the target's, {own}"),
+                )
+                .hint(format!("use {own} or more, or leave logical_block out")));
+            }
+            self.logical_block = logical;
+        }
+        self.physical_block = asked.physical.unwrap_or(self.physical_block).max(self.logical_block);
+        self.io_min = self.io_min.max(self.physical_block);
+        Ok(self)
+    }
+
+    /// Checks what the kernel would refuse without a word.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::Invalid`], naming the value and what is allowed.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self { size, logical_block: logical, physical_block: physical, .. } = *self;
+        let blocks = LIMITS.block_min..=LIMITS.block_max;
+        let wrong = if !blocks.contains(&logical) || !logical.is_power_of_two() {
+            format!("logical block {logical} is not one of 512, 1024, 2048, 4096")
+        } else if physical < logical || !physical.is_power_of_two() {
+            format!("physical block {physical} is no power of two from {logical} on")
+        } else if size == 0 || size > LIMITS.size_max || !size.is_multiple_of(logical.into()) {
+            let max = LIMITS.size_max;
+            format!("size {size} is no multiple of the logical block {logical}, up to {max}")
+        } else if self.discard.is_some_and(|discard| discard.granularity == 0) {
+            "the granularity of discard is 0".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Invalid, format!("the target's geometry is wrong: {wrong}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_can_be_raised_and_not_lowered() -> Result<(), Error> {
+        let asked = |logical, physical| BlockSize { logical, physical };
+        let own = Geometry::new(1 << 20, 1024);
+        assert_eq!(own.with_blocks(BlockSize::default())?, own);
+        let raised = own.with_blocks(asked(Some(4096), None))?;
+        assert_eq!((raised.logical_block, raised.physical_block), (4096, 4096));
+        assert_eq!(own.with_blocks(asked(None, Some(16384)))?.io_min, 16384);
+        assert!(own.with_blocks(asked(Some(512), None)).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn f78_sizes_that_the_kernel_would_refuse_are_refused_first() {
+        for size in [512, 4096] {
+            assert!(Geometry::new(size, 512).check().is_ok(), "{size}");
+        }
+        for (size, block) in [(0, 512), (1, 512), (511, 512), (512, 4096), (512, 256), (1, 1)] {
+            let error = Geometry::new(size, block).check().err().map(|e| e.kind());
+            assert_eq!(error, Some(ErrorKind::Invalid), "{size} {block}");
+        }
+        let flat = Geometry { physical_block: 512, ..Geometry::new(4096, 4096) };
+        assert!(flat.check().is_err());
     }
 }

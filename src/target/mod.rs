@@ -13,16 +13,25 @@
 //! from another thread wakes the queue thread. One future lives per tag for the life of the
 //! queue, so no memory is allocated per request.
 
+mod delay;
 pub mod engine;
+mod faulty;
 mod geometry;
 mod io;
+mod r#loop;
+mod null;
+mod ram;
 mod registry;
 mod request;
+mod shared;
 
+pub use delay::Delay;
+pub use faulty::{Faulty, with_faults};
 pub use geometry::{Discard, Geometry};
 pub use io::{Io, TagSlot};
 pub use registry::{OpenTarget, Registry};
 pub use request::{Op, Request};
+pub use shared::Shared;
 
 use std::future::Future;
 use std::rc::Rc;
@@ -43,6 +52,12 @@ pub type IoResult = Result<(), Errno>;
 pub trait Target: Send + Sync + 'static {
     /// Size, block sizes and abilities. Must not change while the device lives.
     fn geometry(&self) -> Geometry;
+
+    /// What the operator should know about how it was opened, one line each: where it is less than
+    /// was asked for. Logged when the device starts.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
 
     /// The half of it that lives on one queue thread. Called on that thread.
     ///

@@ -1,0 +1,84 @@
+//! A request on a file, each step one operation on the queue's own ring.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::fcntl::FallocateFlags;
+use nix::libc;
+
+use super::facts::punch_hole;
+use super::lock::Claim;
+use crate::target::{Errno, Io, IoResult, Op, Serve};
+
+/// The backing of one device, shared by its queues.
+pub(in crate::target) struct Loop {
+    claim: Claim,
+    writable: bool,
+}
+
+impl Loop {
+    /// Serves the claimed file, and refuses to change it unless it is `writable`.
+    pub(super) fn new(claim: Claim, writable: bool) -> Self {
+        Self { claim, writable }
+    }
+}
+
+impl Serve for Loop {
+    async fn serve(&self, io: &mut Io) -> IoResult {
+        let file = self.claim.file().as_fd();
+        let (offset, len) = (io.offset(), io.len() as u64);
+        let result = match io.op() {
+            Op::Read => io.read_file(file, offset).await,
+            // Nothing was written, so all of it is durable.
+            Op::Flush if !self.writable => Ok(()),
+            Op::Flush => io.datasync(file).await,
+            Op::Write | Op::Discard | Op::WriteZeroes if !self.writable => Err(Errno(libc::EROFS)),
+            Op::Write => io.write_file(file, offset, io.fua()).await,
+            Op::Discard => io.fallocate(file, punch_hole().bits(), offset, len).await,
+            Op::WriteZeroes => zero(io, file).await,
+        };
+        result.map_err(understood)
+    }
+}
+
+/// Zeroes a range: by a hole, or with its blocks kept if the request says so.
+async fn zero(io: &Io, file: BorrowedFd<'_>) -> IoResult {
+    let (offset, len, request) = (io.offset(), io.len() as u64, io.request());
+    let keep_size = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let zero_range = FallocateFlags::FALLOC_FL_ZERO_RANGE | keep_size;
+    let fallocate = |mode: FallocateFlags| io.fallocate(file, mode.bits(), offset, len);
+    if request.no_unmap {
+        match fallocate(zero_range).await {
+            // Memory and network file systems have no such mode: make a hole and fill it with blocks.
+            Err(Errno(libc::EOPNOTSUPP)) => {
+                fallocate(punch_hole()).await?;
+                fallocate(keep_size).await?;
+            }
+            other => other?,
+        }
+    } else {
+        fallocate(punch_hole()).await?;
+    }
+    if request.fua { io.datasync(file).await } else { Ok(()) }
+}
+
+/// An errno of a file system as one that the block layer tells apart from a broken disk
+/// (`errno_to_blk_status` in block/blk-core.c; what it does not know becomes `EIO`).
+fn understood(errno: Errno) -> Errno {
+    match errno {
+        Errno(libc::EDQUOT) => Errno(libc::ENOSPC),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_quota_is_told_as_a_full_disk_and_the_rest_as_it_is() {
+        assert_eq!(understood(Errno(libc::EDQUOT)), Errno(libc::ENOSPC));
+        for errno in [libc::ENOSPC, libc::EIO, libc::EOPNOTSUPP, libc::EROFS] {
+            assert_eq!(understood(Errno(errno)), Errno(errno));
+        }
+    }
+}

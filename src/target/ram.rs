@@ -1,0 +1,61 @@
+//! A disk of memory: populated as it is written, given back as it is discarded, gone with the
+//! device.
+//!
+//! It has no volatile cache in the sense of the block layer, since a FLUSH would make nothing
+//! safer: FLUSH and FUA are answered at once. A host out of memory ends processes, as with any memory;
+//! the size of a device is a promise of address space only.
+
+use nix::libc;
+
+use super::{Discard, Errno, Geometry, Io, IoResult, Op, Serve};
+use crate::model::Error;
+use crate::sys::shared_memory::SharedMemory;
+
+/// Largest DISCARD and WRITE_ZEROES: giving this much back keeps the queue from other requests for a
+/// few milliseconds.
+const MAX_DISCARD: u32 = 64 << 20;
+
+/// What a RAM device of `size` bytes says of itself.
+pub(super) fn geometry(size: u64) -> Geometry {
+    let discard =
+        Discard { granularity: 4096, max_discard: MAX_DISCARD, max_write_zeroes: MAX_DISCARD };
+    Geometry { discard: Some(discard), ..Geometry::new(size, 512) }
+}
+
+/// The memory of one device.
+pub(super) struct Ram {
+    memory: SharedMemory,
+    read_only: bool,
+}
+
+impl Ram {
+    /// Sets `size` bytes of address space aside.
+    ///
+    /// # Errors
+    /// Kind `Limit` when the host does not give that much, `Invalid` for no bytes at all.
+    pub(super) fn new(size: u64, read_only: bool) -> Result<Self, Error> {
+        let memory = SharedMemory::new(size).map_err(|errno| {
+            Error::from_errno(errno as i32, format!("cannot map {size} bytes of memory"))
+                .command("mmap")
+                .hint("use a smaller size; see vm.overcommit_memory and RLIMIT_AS")
+        })?;
+        Ok(Self { memory, read_only })
+    }
+}
+
+impl Serve for Ram {
+    async fn serve(&self, io: &mut Io) -> IoResult {
+        let (offset, len) = (io.offset(), io.len() as u64);
+        let done = match io.op() {
+            Op::Read => self.memory.read(offset, io.buf_mut()),
+            Op::Flush => Ok(()),
+            Op::Write | Op::Discard | Op::WriteZeroes if self.read_only => {
+                return Err(Errno(libc::EROFS));
+            }
+            Op::Write => self.memory.write(offset, io.buf()),
+            Op::Discard | Op::WriteZeroes => self.memory.clear(offset, len),
+        };
+        // The kernel keeps requests inside of the device.
+        done.map_err(|_| Errno(libc::EIO))
+    }
+}

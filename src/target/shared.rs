@@ -1,0 +1,65 @@
+//! The simplest way to a [`Target`]: one [`Serve`] that all queues share.
+//!
+//! ```text
+//!   Shared ── open_queue, on each queue's thread ──> per_tag(Delay(Faulty(Arc<S>)))
+//! ```
+//!
+//! The built-in kinds are made of it, and a host's own may be: a backend that keeps nothing per
+//! queue is a `Serve` that is `Send + Sync`, and a [`Geometry`].
+
+use std::future::Future;
+use std::sync::Arc;
+
+use super::{Geometry, Io, IoResult, QueueContext, QueueTarget, Serve, Target, with_faults};
+use crate::model::{Error, FaultSpec};
+
+/// A target whose queues share one [`Serve`].
+pub struct Shared<S> {
+    serve: Arc<S>,
+    geometry: Geometry,
+    faults: FaultSpec,
+    notes: Vec<String>,
+}
+
+impl<S: Serve + Send + Sync> Shared<S> {
+    /// A target of `geometry` that `serve` serves.
+    #[must_use]
+    pub fn new(geometry: Geometry, serve: S) -> Self {
+        let (faults, notes) = (FaultSpec::default(), Vec::new());
+        Self { serve: Arc::new(serve), geometry, faults, notes }
+    }
+
+    /// Makes trouble on purpose ([`crate::model::DeviceSpec::faults`]).
+    #[must_use]
+    pub fn faults(mut self, faults: &FaultSpec) -> Self {
+        self.faults = faults.clone();
+        self
+    }
+
+    /// Adds what the operator should know ([`Target::notes`]).
+    #[must_use]
+    pub fn note(mut self, notes: impl IntoIterator<Item = String>) -> Self {
+        self.notes.extend(notes);
+        self
+    }
+}
+
+impl<S: Serve + Send + Sync> Target for Shared<S> {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn open_queue(self: Arc<Self>, _queue: QueueContext) -> Result<Box<dyn QueueTarget>, Error> {
+        Ok(with_faults(Arc::clone(&self.serve), &self.faults))
+    }
+}
+
+impl<S: Serve> Serve for Arc<S> {
+    fn serve(&self, io: &mut Io) -> impl Future<Output = IoResult> {
+        S::serve(self, io)
+    }
+}

@@ -11,6 +11,7 @@
 #[cfg(panic = "abort")]
 compile_error!("ublkd isolates panics per device: build it with panic = \"unwind\"");
 
+pub mod config;
 pub mod driver;
 pub mod model;
 pub mod sys;

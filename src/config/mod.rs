@@ -1,0 +1,264 @@
+//! Configuration: files, the environment and flags in; settings and device specs out, or every
+//! problem of every source at once.
+//!
+//! ```text
+//!   files, fragments ─ source ─ document ─┬─ Layer ────┐
+//!   UBLKD__… ─────────────────────────────┼─ Layer ────┼─ layers ──> SupervisorConfig, LogConfig
+//!   flags ────────────────────────────────┼─ Layer ────┘     │ [defaults]
+//!                                         └─ Entry … ─ device ─ conflict ──> ConfiguredDevice …
+//! ```
+//!
+//! `docs/configuration.md` has every key and the rules.
+//!
+//! Invariants: nothing here starts, opens for writing, or reads the process's environment (it is
+//! handed in); a [`Config`] has at least one device and no two that conflict; every problem has a
+//! place and says what is allowed.
+
+mod conflict;
+mod device;
+mod document;
+mod expand;
+mod kind;
+mod layers;
+mod paths;
+mod problem;
+mod resolved;
+mod schema;
+mod source;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod units;
+
+pub use problem::{ConfigError, Problem};
+pub use schema::reference_markdown;
+pub use source::MAX_BYTES;
+pub use units::{parse_duration, parse_size, size_text};
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::DeviceSpec;
+use source::Place;
+
+/// A config, checked as a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// `[supervisor]`.
+    pub supervisor: SupervisorConfig,
+    /// `[log]`.
+    pub log: LogConfig,
+    /// All devices, fleets expanded, in the order of the files.
+    pub devices: Vec<ConfiguredDevice>,
+}
+
+/// A device and where it was configured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConfiguredDevice {
+    /// The device as it shall be.
+    pub spec: DeviceSpec,
+    /// The entry that it comes from.
+    pub origin: Origin,
+}
+
+/// A place in a config file. `Display` gives `file:line:column`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The file as it was named.
+    pub file: PathBuf,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
+    }
+}
+
+/// How the supervisor works: the section `[supervisor]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SupervisorConfig {
+    /// Lifecycle operations (starts and teardowns) that run at once, 1 to 1024.
+    pub workers: usize,
+    /// Requests that may wait for the supervisor, 1 to 65536; more are refused as busy.
+    pub mailbox: usize,
+    /// Longest time that one control command may take, 100 ms to 1 h.
+    #[serde(with = "units::duration")]
+    pub command_timeout: Duration,
+    /// Longest time that a whole shutdown may take, 1 s to 1 h. The default is below the 90 s
+    /// after which systemd kills what it stops.
+    #[serde(with = "units::duration")]
+    pub shutdown_timeout: Duration,
+    /// Absolute directory of the daemon's links, locks and sockets.
+    pub run_dir: PathBuf,
+    /// What a device that fails to start means for the others.
+    pub on_failure: OnFailure,
+}
+
+impl Default for SupervisorConfig {
+    fn default() -> Self {
+        Self {
+            workers: 64,
+            mailbox: 1024,
+            command_timeout: Duration::from_secs(10),
+            shutdown_timeout: Duration::from_secs(60),
+            run_dir: PathBuf::from("/run/ublkd"),
+            on_failure: OnFailure::default(),
+        }
+    }
+}
+
+/// What a device that fails to start means for the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// It is reported and the others run.
+    #[default]
+    Continue,
+    /// Everything is shut down again.
+    Abort,
+}
+
+/// What is logged and how: the section `[log]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogConfig {
+    /// Least important level that is logged.
+    pub level: LogLevel,
+    /// For people or for programs.
+    pub format: LogFormat,
+}
+
+/// How important a log line is, most important first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// Code panicked, or data may be lost.
+    Critical,
+    /// Something failed.
+    Error,
+    /// Something is not as it should be; work goes on.
+    Warning,
+    /// What happens to devices.
+    #[default]
+    Info,
+    /// Each step and command.
+    Debug,
+    /// Everything; release builds do not have it.
+    Trace,
+}
+
+/// Form of the log lines, which go to stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Terminal,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where a config comes from. Later sources win over earlier ones.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    paths: Vec<PathBuf>,
+    environment: Vec<(OsString, OsString)>,
+    flags: Vec<(String, String)>,
+    targets: Vec<String>,
+}
+
+impl Sources {
+    /// No source yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a file, or a directory whose `*.toml` files are taken in the order of their names.
+    #[must_use]
+    pub fn path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.paths.push(path.into());
+        self
+    }
+
+    /// Adds the variables of an environment; those with the prefix `UBLKD__` count.
+    #[must_use]
+    pub fn environment(
+        mut self,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Self {
+        self.environment.extend(variables);
+        self.environment.sort();
+        self
+    }
+
+    /// Sets one key, named as `supervisor.workers`, over everything else.
+    #[must_use]
+    pub fn flag(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.flags.push((key.into(), value.into()));
+        self
+    }
+
+    /// Allows devices of a target that the host brings.
+    #[must_use]
+    pub fn target(mut self, name: impl Into<String>) -> Self {
+        self.targets.push(name.into());
+        self
+    }
+
+    /// Reads all sources and checks everything.
+    ///
+    /// # Errors
+    /// Every problem of every source.
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        let mut problems = Vec::new();
+        let files = source::read_all(&self.paths, &mut problems);
+        let (mut layers, mut entries) = (Vec::new(), Vec::new());
+        for file in &files {
+            let (layer, found) = document::parse(file, &mut problems);
+            layers.push(layer);
+            entries.extend(found);
+        }
+        let last = files.last().map_or(0, |file| file.rank);
+        layers.push(layers::environment(&self.environment, last + 1, &mut problems));
+        layers.push(layers::flags(&self.flags, last + 2, &mut problems));
+        if entries.is_empty() && problems.is_empty() {
+            let place = Place::whole("", 0);
+            let message = match files.is_empty() {
+                true => "no config was given: expected a file called *.toml or a directory of them",
+                false => "no device is configured: expected at least one [[device]]",
+            };
+            problems.push(Problem::new(&place, "", message));
+        }
+
+        let typed = layers::merge(layers).and_then(|settings| {
+            let made = device::make(&entries, &settings.defaults, &self.targets, &mut problems)?;
+            Ok((settings, made))
+        });
+        let (settings, made) = typed.map_err(|error| {
+            let place = Place::whole("", 0);
+            ConfigError::new(vec![Problem::new(&place, "", format!("internal: {error}"))])
+        })?;
+        conflict::check(&made, &entries, &mut problems);
+        if !problems.is_empty() {
+            return Err(ConfigError::new(problems));
+        }
+
+        let origins: Vec<Origin> = entries.iter().map(document::Entry::origin).collect();
+        let configured = |made: device::Made| ConfiguredDevice {
+            origin: origins[made.entry].clone(),
+            spec: made.spec,
+        };
+        let devices = made.into_iter().map(configured).collect();
+        Ok(Config { supervisor: settings.supervisor, log: settings.log, devices })
+    }
+}

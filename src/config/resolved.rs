@@ -1,0 +1,102 @@
+//! A resolved config as TOML and JSON, in the words of the config itself.
+//!
+//! Invariant: what [`Config::to_toml`] writes loads again as an equal config (but for origins).
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use super::units::duration;
+use super::{Config, ConfiguredDevice, LogConfig, SupervisorConfig};
+use crate::model::{Error, ErrorKind, TargetSpec};
+
+impl Config {
+    /// The config as TOML that loads as the same config: fleets expanded, defaults filled in,
+    /// paths absolute, sizes in bytes.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::Internal`] for what TOML cannot hold: an embedder's spec with a path that
+    /// is not UTF-8, or with a null among the options of a custom target.
+    pub fn to_toml(&self) -> Result<String, Error> {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            supervisor: &'a SupervisorConfig,
+            log: &'a LogConfig,
+            device: Vec<Entry<'a>>,
+        }
+        let device = self.devices.iter().map(|device| Entry { device, origin: false }).collect();
+        let document = Document { supervisor: &self.supervisor, log: &self.log, device };
+        toml::to_string(&document).map_err(unwritable)
+    }
+
+    /// The config as JSON: `supervisor`, `log` and `devices`, each device with its `origin`.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::Internal`] for an embedder's spec with a path that is not UTF-8.
+    pub fn to_json(&self) -> Result<String, Error> {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            supervisor: &'a SupervisorConfig,
+            log: &'a LogConfig,
+            devices: Vec<Entry<'a>>,
+        }
+        let devices = self.devices.iter().map(|device| Entry { device, origin: true }).collect();
+        let document = Document { supervisor: &self.supervisor, log: &self.log, devices };
+        serde_json::to_string_pretty(&document).map_err(unwritable)
+    }
+}
+
+fn unwritable(error: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Internal, format!("cannot write the config: {error}"))
+}
+
+/// A device with the keys of `[[device]]`.
+struct Entry<'a> {
+    device: &'a ConfiguredDevice,
+    origin: bool,
+}
+
+impl Serialize for Entry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let spec = &self.device.spec;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", spec.name())?;
+        map.serialize_entry("target", spec.target().kind())?;
+        match spec.target() {
+            TargetSpec::Null { size } | TargetSpec::Ram { size } => {
+                map.serialize_entry("size", size)?;
+            }
+            TargetSpec::Loop { path, direct } => {
+                map.serialize_entry("path", path)?;
+                map.serialize_entry("direct", direct)?;
+            }
+            TargetSpec::Custom { options, .. } => map.serialize_entry("options", options)?,
+        }
+        if let Some(id) = spec.id() {
+            map.serialize_entry("id", &id)?;
+        }
+        map.serialize_entry("queues", &spec.queues().count)?;
+        map.serialize_entry("depth", &spec.queues().depth)?;
+        map.serialize_entry("max_io", &spec.queues().max_io)?;
+        if let Some(logical) = spec.block().logical {
+            map.serialize_entry("logical_block", &logical)?;
+        }
+        if let Some(physical) = spec.block().physical {
+            map.serialize_entry("physical_block", &physical)?;
+        }
+        map.serialize_entry("read_only", &spec.read_only())?;
+        let faults = spec.faults();
+        if let Some(delay) = faults.delay {
+            map.serialize_entry("delay", &duration::text(delay))?;
+        }
+        if let Some(sector) = faults.error_at {
+            map.serialize_entry("error_at", &sector)?;
+        }
+        if let Some(sector) = faults.panic_at {
+            map.serialize_entry("panic_at", &sector)?;
+        }
+        if self.origin {
+            map.serialize_entry("origin", &self.device.origin.to_string())?;
+        }
+        map.end()
+    }
+}

@@ -61,10 +61,11 @@ pub trait Driver: 'static {
 /// An open `/dev/ublkcN`. Dropping it closes it; that may be the last reference to the device.
 pub trait CharDevice {
     /// Starts the queue threads: each maps its descriptors, makes its ring, opens its half of the
-    /// target and fetches every tag.
+    /// target and fetches every tag. A thread that cannot be started, or fails in this, shows in
+    /// [`QueueSet::ready`].
     ///
     /// # Errors
-    /// When a thread or its fds cannot be made; those started before are ended again.
+    /// When nothing was started.
     fn serve(&self, plan: ServePlan) -> Result<Box<dyn QueueSet>, Error>;
 }
 

@@ -21,5 +21,7 @@ pub mod file_lock;
 pub mod holders;
 pub mod host;
 pub mod limits;
+pub mod panic;
 pub mod ring;
 pub mod shared_memory;
+pub mod thread;

@@ -277,7 +277,6 @@ pub struct TagSlot {
 }
 
 impl TagSlot {
-    #[expect(dead_code, reason = "the engine comes next")]
     pub(super) fn new(core: &Rc<Core>, tag: Tag) -> Self {
         Self { core: Rc::clone(core), tag }
     }

@@ -24,6 +24,7 @@ mod ram;
 mod registry;
 mod request;
 mod shared;
+pub mod testing;
 
 pub use delay::Delay;
 pub use faulty::{Faulty, with_faults};

@@ -47,12 +47,13 @@ fn user_data(kind: u8, generation: u32, number: u32) -> u64 {
 }
 
 /// What has come back from the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Completion {
     /// The driver command of a tag ended with this result.
     Command(Tag, i32),
-    /// An operation of this task has ended: poll it.
-    Ready(u32),
+    /// An operation of this task has ended: wake the waker, if a combinator left one, and poll
+    /// the task.
+    Ready(u32, Option<Waker>),
     /// The doorbell was rung.
     Woken,
     /// The time given to [`Ring::start_clock`] has passed.
@@ -164,12 +165,7 @@ impl Ring {
                     let generation = (data >> 24) as u32;
                     let ended = self.operations.borrow_mut().end(number, generation, cqe.result());
                     match ended {
-                        Some((task, waker)) => {
-                            if let Some(waker) = waker {
-                                waker.wake();
-                            }
-                            return Some(Completion::Ready(task));
-                        }
+                        Some((task, waker)) => return Some(Completion::Ready(task, waker)),
                         None => self.stray(data, cqe.result()),
                     }
                 }
@@ -184,6 +180,13 @@ impl Ring {
                 _ => self.stray(data, cqe.result()),
             }
         }
+    }
+
+    /// Whether no completion is there.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        // SAFETY: as in `next_cqe`.
+        unsafe { self.uring.completion_shared() }.is_empty()
     }
 
     /// Cancels the operations in flight and waits up to `limit` until they have come back.

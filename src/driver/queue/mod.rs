@@ -1,6 +1,15 @@
 //! The queue threads of a device: what they tell, how they are driven.
+//!
+//! ```text
+//!   driver ── a Port for each queue ──> ThreadSet ── run_queue, a thread each ──> QueueEvents
+//! ```
+//!
+//! The loop itself is [`crate::target::engine`]; this is its management, shared by all drivers.
+
+mod thread_set;
 
 pub use crate::target::engine::{Arrival, Port, PortSetup};
+pub use thread_set::ThreadSet;
 
 use std::sync::Arc;
 
@@ -10,8 +19,10 @@ use crate::model::{PanicReport, QueueId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueEvent {
     /// Code of the target panicked; the queue answers `EIO` to everything until it is stopped.
+    /// It was logged, and comes again as the queue's exit.
     Panicked(QueueId, PanicReport),
-    /// The ring or the mapping failed, or the kernel took the queue away; the thread has ended.
+    /// The ring or the mapping failed, or the kernel took every tag back (as it does on
+    /// `STOP_DEV`, whoever sent it); the thread has ended.
     Failed(QueueId, String),
 }
 

@@ -1,0 +1,230 @@
+//! One thread for each queue of a device: started together, ready together, joined together.
+//!
+//! ```text
+//!   start ──> thread ── ready (oneshot) ──> ready()
+//!             thread ── exit  (oneshot) ──> join() ── all told ──> a thread that joins them
+//! ```
+//!
+//! Invariants: what goes wrong with one queue, even that its thread cannot be started, shows in
+//! `ready` at once; every thread that was started is joined by `join`, and by a thread of its own,
+//! since one that still has work in the kernel may take its time to end; dropping the set asks
+//! the threads to end and does not wait.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::thread::JoinHandle;
+
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::future::LocalBoxFuture;
+
+use super::{Port, PortSetup, QueueEvent};
+use crate::driver::{QueueSet, ServePlan};
+use crate::model::{Error, ErrorKind, IoStats, QueueExit, QueueExitCause, QueueId};
+use crate::sys::thread::{self, Blocking};
+use crate::target::QueueContext;
+use crate::target::engine::{QueueControl, QueueNotice, QueuePlan, run_queue};
+
+/// The queue threads of one device.
+pub struct ThreadSet {
+    queues: Vec<Queue>,
+    /// What kept the rest from being started.
+    failure: Option<Error>,
+    join: Join,
+}
+
+struct Queue {
+    id: QueueId,
+    control: Arc<QueueControl>,
+    /// Taken when it has said that it is ready.
+    ready: Option<oneshot::Receiver<Result<(), Error>>>,
+    exit: oneshot::Receiver<QueueExit>,
+    exited: Option<QueueExit>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How far joining has come.
+enum Join {
+    Waiting,
+    Joining(Blocking<()>),
+    Done,
+}
+
+impl ThreadSet {
+    /// Starts a thread for each queue of `plan`. Each makes its port with `make`, whose setup says
+    /// which queue it is for, on the thread.
+    ///
+    /// A thread that cannot be started fails [`QueueSet::ready`]; those started before it are
+    /// ended and joined as ever, with [`QueueSet::stop`] and [`QueueSet::join`].
+    pub fn start<P, F>(plan: &ServePlan, make: F) -> Self
+    where
+        P: Port,
+        F: Fn(PortSetup<'_>) -> Result<P, Error> + Send + Sync + 'static,
+    {
+        let make = Arc::new(make);
+        let mut set = Self { queues: Vec::new(), failure: None, join: Join::Waiting };
+        for number in 0..plan.queues.count {
+            match Queue::start(plan, QueueId(number), &make) {
+                Ok(queue) => set.queues.push(queue),
+                Err(error) => {
+                    set.failure = Some(error.device(&plan.device).id(plan.id));
+                    break;
+                }
+            }
+        }
+        set
+    }
+
+    /// Polls every queue that has not said whether it is ready.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if let Some(failure) = &self.failure {
+            return Poll::Ready(Err(failure.clone()));
+        }
+        let mut all = true;
+        for queue in &mut self.queues {
+            let Some(receiver) = &mut queue.ready else { continue };
+            match receiver.poll_unpin(cx) {
+                Poll::Pending => all = false,
+                Poll::Ready(Ok(Ok(()))) => queue.ready = None,
+                Poll::Ready(Ok(Err(error))) => {
+                    self.failure = Some(error.clone());
+                    return Poll::Ready(Err(error));
+                }
+                Poll::Ready(Err(oneshot::Canceled)) => {
+                    let text = format!("the thread of queue {} ended before it was up", queue.id);
+                    let error = Error::new(ErrorKind::Internal, text);
+                    self.failure = Some(error.clone());
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+        if all { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn poll_join(&mut self, cx: &mut Context<'_>) -> Poll<Vec<QueueExit>> {
+        if let Join::Waiting = self.join {
+            let mut all = true;
+            for queue in &mut self.queues {
+                if queue.exited.is_none() {
+                    match queue.exit.poll_unpin(cx) {
+                        Poll::Pending => all = false,
+                        Poll::Ready(Ok(exit)) => queue.exited = Some(exit),
+                        Poll::Ready(Err(oneshot::Canceled)) => {
+                            let cause = QueueExitCause::Failed("it ended without a word".into());
+                            queue.exited = Some(QueueExit { queue: queue.id, cause });
+                        }
+                    }
+                }
+            }
+            if !all {
+                return Poll::Pending;
+            }
+            let threads: Vec<_> = self.queues.iter_mut().filter_map(|q| q.thread.take()).collect();
+            self.join = join_on_a_thread(threads);
+        }
+        if let Join::Joining(blocking) = &mut self.join {
+            // Joining does not panic: the queue threads catch theirs.
+            let _ = ready!(Pin::new(blocking).poll(cx));
+            self.join = Join::Done;
+        }
+        Poll::Ready(self.queues.iter().filter_map(|queue| queue.exited.clone()).collect())
+    }
+}
+
+/// Joins threads that are about to end, without blocking the caller.
+fn join_on_a_thread(threads: Vec<JoinHandle<()>>) -> Join {
+    let joining = thread::blocking("join", move || {
+        for thread in threads {
+            // Queue threads catch their panics.
+            let _ = thread.join();
+        }
+    });
+    // Without a thread to be had they are left to end by themselves: they have told their exit.
+    joining.map_or(Join::Done, Join::Joining)
+}
+
+impl Queue {
+    fn start<P, F>(plan: &ServePlan, id: QueueId, make: &Arc<F>) -> Result<Self, Error>
+    where
+        P: Port,
+        F: Fn(PortSetup<'_>) -> Result<P, Error> + Send + Sync + 'static,
+    {
+        let control = QueueControl::new(plan.queues.depth)?;
+        let (ready, is_ready) = oneshot::channel();
+        let (exit, exited) = oneshot::channel();
+        let context = QueueContext {
+            device: plan.device.clone(),
+            id: plan.id,
+            queue: id,
+            depth: plan.queues.depth,
+        };
+        let queue_plan = QueuePlan {
+            context: context.clone(),
+            max_io: plan.queues.max_io,
+            target: Arc::clone(&plan.target),
+            drain: plan.drain,
+            log: plan.log.clone(),
+        };
+        let name = thread::queue_thread_name(&plan.device, id);
+        let thread = thread::spawn(&name, {
+            let (control, make) = (Arc::clone(&control), Arc::clone(make));
+            let events = Arc::clone(&plan.events);
+            let mut ready = Some(ready);
+            let mut is_ready = move |result| {
+                if let Some(ready) = ready.take() {
+                    // The owner may have given up waiting.
+                    let _ = ready.send(result);
+                }
+            };
+            move || {
+                let tell = |notice| match notice {
+                    QueueNotice::Ready => is_ready(Ok(())),
+                    QueueNotice::NotReady(error) => {
+                        is_ready(Err(error.device(&context.device).id(context.id)));
+                    }
+                    QueueNotice::Panicked(report) => events(QueueEvent::Panicked(id, report)),
+                    QueueNotice::Failed(text) => events(QueueEvent::Failed(id, text)),
+                };
+                let ended = run_queue(&queue_plan, &control, |setup| make(setup), tell);
+                // Whatever the thread holds of the device goes before its end is told.
+                drop((make, queue_plan, events, control));
+                let _ = exit.send(ended);
+            }
+        })?;
+        let ready = Some(is_ready);
+        Ok(Self { id, control, ready, exit: exited, exited: None, thread: Some(thread) })
+    }
+}
+
+impl QueueSet for ThreadSet {
+    fn ready(&mut self) -> LocalBoxFuture<'_, Result<(), Error>> {
+        poll_fn(|cx| self.poll_ready(cx)).boxed_local()
+    }
+
+    fn stop(&self) {
+        for queue in &self.queues {
+            queue.control.stop();
+        }
+    }
+
+    fn join(&mut self) -> LocalBoxFuture<'_, Vec<QueueExit>> {
+        poll_fn(|cx| self.poll_join(cx)).boxed_local()
+    }
+
+    fn tids(&self) -> Vec<i32> {
+        self.queues.iter().filter_map(|queue| queue.control.tid()).collect()
+    }
+
+    fn stats(&self) -> IoStats {
+        let stats = self.queues.iter().map(|queue| queue.control.stats());
+        stats.fold(IoStats::default(), IoStats::plus)
+    }
+}
+
+impl Drop for ThreadSet {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,82 @@
+//! Panics caught as values.
+//!
+//! ```text
+//!   panic hook (the binary's) ── set_location ──> thread-local ── catch ──> PanicReport
+//! ```
+//!
+//! Invariants: the library installs no hook; without one a report has no location. A location is
+//! taken out with the panic it belongs to, on the thread it happened on.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::model::PanicReport;
+
+thread_local! {
+    static LOCATION: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Notes where this thread panics (`file:line:column`); for a panic hook.
+pub fn set_location(location: String) {
+    LOCATION.set(Some(location));
+}
+
+/// Takes the location out that was noted last on this thread.
+#[must_use]
+pub fn take_location() -> Option<String> {
+    LOCATION.take()
+}
+
+/// A report of a panic of this thread, with its location if a hook noted one.
+#[must_use]
+pub fn report(payload: &(dyn Any + Send)) -> PanicReport {
+    PanicReport { location: take_location(), ..PanicReport::from_payload(payload) }
+}
+
+/// Calls `f` and catches its panic.
+///
+/// Whatever `f` leaves half done is the caller's business: use it where that is thrown away.
+///
+/// # Errors
+/// The panic.
+pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, PanicReport> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
+        let report = report(&*payload);
+        // The payload's own drop may panic; it is worth no more than its memory then.
+        if let Err(worse) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
+            std::mem::forget(worse);
+        }
+        report
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_report_with_message_thread_and_place() {
+        let caught = catch(|| {
+            set_location("x.rs:1:2".to_owned());
+            panic!("sector {}", 42);
+        });
+        let report = caught.expect_err("it panics");
+        assert_eq!(report.message, "sector 42");
+        assert_eq!(report.location.as_deref(), Some("x.rs:1:2"));
+        assert_eq!(Some(report.thread.as_str()), std::thread::current().name());
+        assert_eq!(take_location(), None, "the place went with its panic");
+    }
+
+    #[test]
+    fn a_payload_that_panics_in_its_drop_is_caught_too() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("and again");
+            }
+        }
+        let caught = catch(|| std::panic::panic_any(Bomb));
+        assert_eq!(caught.expect_err("it panics").message, "a panic without a text message");
+    }
+}

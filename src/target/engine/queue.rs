@@ -1,0 +1,384 @@
+//! The loop of one queue: completions in, futures polled, answers committed, one system call a
+//! round.
+//!
+//! ```text
+//!      ┌─> enter ─> reap, at most ROUND ─> woken tasks, the port ─> stop asked? ─┐
+//!      └─────────────────────────────────────────────────────────────────────────┘
+//!   a tag:  fetched ── arrived ──> in service ── answered, buffer free ──> committed = fetched
+//!                  └─ gone
+//!   a queue: Serving ── stop ──> Draining ── all gone ──> Ending ── futures ended ──> Stopped
+//!                                    └── drain time is over ──> Abandoned
+//! ```
+//!
+//! Invariants: whatever happens to the target, each request is answered; a stop is seen after at
+//! most ROUND completions (fault F05); nothing is allocated a request.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use slog::{Logger, debug, warn};
+
+use super::control::QueueControl;
+use super::core::Core;
+use super::port::{Arrival, Port};
+use super::tasks::Tasks;
+use crate::model::{Error, PanicReport, QueueExitCause, Tag};
+use crate::sys::arena::Buffer;
+use crate::sys::ring::{Completion, Wait};
+use crate::target::Request;
+
+/// Completions handled before the queue looks whether it shall stop.
+const ROUND: usize = 256;
+
+/// A queue that was not asked for anything in this time gives its buffers' memory back.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Drain time of a queue that never had a request, as after a start that failed: nothing can be
+/// in flight, so this is only for tags that are on their way back.
+const UNUSED_DRAIN: Duration = Duration::from_millis(20);
+
+enum Phase {
+    Serving,
+    /// Asked to stop; tags are out.
+    Draining(Instant),
+    /// All tags are back; the futures end.
+    Ending(Instant),
+}
+
+/// What the loop tells the queue's owner while it runs.
+pub(super) enum Notice {
+    /// The target panicked; requests get `EIO` from now on.
+    Panicked(PanicReport),
+    /// Every tag has come back without anybody having asked this queue to stop.
+    TakenAway,
+}
+
+/// One queue, on its thread.
+pub(super) struct Queue<P> {
+    pub(super) core: Rc<Core>,
+    pub(super) control: Arc<QueueControl>,
+    pub(super) port: P,
+    pub(super) tasks: Tasks,
+    /// The request of each tag while it is in service.
+    pub(super) serving: Vec<Option<Request>>,
+    pub(super) drain: Duration,
+    pub(super) log: Logger,
+    phase: Phase,
+    /// Tags that have come back for good.
+    gone: usize,
+    /// The target panicked.
+    broken: Option<PanicReport>,
+    /// The port has more than a round took.
+    port_has_more: bool,
+    /// There was a request, ever.
+    used: bool,
+    /// There was one since the clock was started.
+    active: bool,
+    clock_runs: bool,
+}
+
+impl<P: Port> Queue<P> {
+    pub(super) fn new(
+        core: Rc<Core>,
+        control: Arc<QueueControl>,
+        port: P,
+        tasks: Tasks,
+        drain: Duration,
+        log: Logger,
+    ) -> Self {
+        let serving = vec![None; core.tags.len()];
+        Self {
+            core,
+            control,
+            port,
+            tasks,
+            serving,
+            drain,
+            log,
+            phase: Phase::Serving,
+            gone: 0,
+            broken: None,
+            port_has_more: false,
+            used: false,
+            active: false,
+            clock_runs: false,
+        }
+    }
+
+    /// Starts the futures and asks for a request for every tag. What is wrong with the very first
+    /// commands shows here.
+    ///
+    /// # Errors
+    /// What the port or the ring says; kind `Panicked` when the target panics.
+    pub(super) fn start(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<(), Error> {
+        for tag in 0..self.serving.len() as u16 {
+            self.tasks.poll(Tag(tag), None).map_err(super::panicked)?;
+        }
+        self.port.fetch_all(&self.core.ring)?;
+        self.core.ring.enter(Wait::No)?;
+        self.round(tell).map(|_| ())
+    }
+
+    /// Serves until the end; gives its cause.
+    ///
+    /// # Errors
+    /// When the driver or the ring fails.
+    pub(super) fn run(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<QueueExitCause, Error> {
+        loop {
+            let more = self.round(tell)?;
+            let limit = match self.advance(tell) {
+                Next::Exit(cause) => return Ok(cause),
+                Next::Wait(limit) => limit,
+            };
+            let doorbell = &self.control.doorbell;
+            if more || self.port_has_more || !doorbell.fall_asleep() {
+                self.core.ring.enter(Wait::No)?;
+            } else {
+                let entered = self.core.ring.enter(limit);
+                doorbell.awake();
+                entered?;
+            }
+        }
+    }
+
+    /// Ends what is in flight: what is in service is answered with `EIO`. Nothing of the target
+    /// is left afterwards, and nothing on the ring but operations that the kernel does not let
+    /// go of within `limit`.
+    pub(super) fn close(&mut self, limit: Duration) {
+        self.tasks.drop_all();
+        let left = self.core.ring.cancel_all(limit);
+        if left > 0 {
+            warn!(self.log, "operations of the target never ended"; "operations" => left);
+        }
+        for tag in 0..self.serving.len() as u16 {
+            self.refuse_untaken(Tag(tag));
+            self.try_commit(Tag(tag));
+        }
+        if let Err(error) = self.core.ring.enter(Wait::No) {
+            debug!(self.log, "the last answers were not sent"; "error" => %error);
+        }
+    }
+
+    /// Handles what is there, up to a bound; gives whether completions are left.
+    fn round(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<bool, Error> {
+        let mut more = true;
+        for _ in 0..ROUND {
+            match self.core.ring.reap() {
+                None => {
+                    more = false;
+                    break;
+                }
+                Some(Completion::Command(tag, result)) => self.arrived(tag, result, tell)?,
+                Some(Completion::Ready(task, waker)) => self.poll(Tag(task as u16), waker, tell),
+                Some(Completion::Woken) => {}
+                Some(Completion::Clock) => self.tick(),
+            }
+        }
+        self.woken(tell);
+        if self.port_has_more {
+            self.take(tell)?;
+        }
+        Ok(more)
+    }
+
+    /// Polls the tasks that were woken from elsewhere.
+    fn woken(&mut self, tell: &mut dyn FnMut(Notice)) {
+        if !self.control.doorbell.is_rung() {
+            return;
+        }
+        let control = Arc::clone(&self.control);
+        control.doorbell.take(|task| {
+            if task < self.serving.len() {
+                self.poll(Tag(task as u16), None, tell);
+            } else {
+                self.port_has_more = true;
+            }
+        });
+    }
+
+    /// Takes what other threads have for the port, up to a bound.
+    fn take(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<(), Error> {
+        for _ in 0..ROUND {
+            let Some((tag, result)) = self.port.take() else {
+                self.port_has_more = false;
+                break;
+            };
+            self.arrived(tag, result, tell)?;
+        }
+        Ok(())
+    }
+
+    /// Something has come for a tag.
+    fn arrived(
+        &mut self,
+        tag: Tag,
+        result: i32,
+        tell: &mut dyn FnMut(Notice),
+    ) -> Result<(), Error> {
+        let cell = self.core.tags.get(tag.index());
+        let Some((cell, mut buffer)) = cell.and_then(|cell| Some((cell, cell.buffer.take()?)))
+        else {
+            warn!(self.log, "the driver gave a tag that is in service"; "tag" => tag.0);
+            return Ok(());
+        };
+        let arrival = self.port.arrived(tag, result, &mut buffer);
+        match arrival {
+            Arrival::Request(request) if request.data_len() > buffer.capacity() => {
+                self.commit(tag, buffer, -libc::EINVAL);
+            }
+            Arrival::Request(request) => {
+                cell.buffer.set(Some(buffer));
+                cell.request.set(Some(request));
+                self.serving[tag.index()] = Some(request);
+                self.note_activity();
+                self.poll(tag, None, tell);
+            }
+            Arrival::Refused(errno) => self.commit(tag, buffer, -errno),
+            Arrival::Gone => {
+                cell.buffer.set(Some(buffer));
+                self.gone += 1;
+            }
+            Arrival::Failed(errno) => {
+                cell.buffer.set(Some(buffer));
+                let message = format!("the driver failed the command of tag {}", tag.0);
+                return Err(Error::from_errno(errno, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Polls a tag's future and commits whatever was answered by it.
+    fn poll(&mut self, tag: Tag, waker: Option<Waker>, tell: &mut dyn FnMut(Notice)) {
+        if let Err(report) = self.tasks.poll(tag, waker) {
+            tell(Notice::Panicked(report.clone()));
+            self.broken = Some(report);
+            for tag in 0..self.serving.len() as u16 {
+                self.refuse_untaken(Tag(tag));
+            }
+        } else if !self.tasks.is_running(tag) {
+            self.refuse_untaken(tag);
+        }
+        // Its buffer may have been what an answer waited for.
+        self.try_commit(tag);
+        self.commit_answered();
+    }
+
+    fn commit_answered(&mut self) {
+        loop {
+            let answered = self.core.answered.borrow_mut().pop();
+            let Some(tag) = answered else { break };
+            self.try_commit(tag);
+        }
+    }
+
+    /// Answers a request that no future will ever take.
+    fn refuse_untaken(&self, tag: Tag) {
+        let cell = &self.core.tags[tag.index()];
+        if cell.request.take().is_some() {
+            self.core.answer(tag, cell.buffer.take(), -libc::EIO);
+        }
+    }
+
+    /// Commits the answer of a tag, if it has one and the kernel has let go of the buffer.
+    fn try_commit(&mut self, tag: Tag) {
+        let Some(cell) = self.core.tags.get(tag.index()) else { return };
+        let Some(result) = cell.result.get() else { return };
+        match cell.buffer.take() {
+            Some(buffer) if !buffer.is_busy() => {
+                cell.result.set(None);
+                self.commit(tag, buffer, result);
+            }
+            buffer => cell.buffer.set(buffer),
+        }
+    }
+
+    fn commit(&mut self, tag: Tag, mut buffer: Buffer, result: i32) {
+        if let Some(request) = self.serving[tag.index()].take() {
+            self.control.counters.count(&request, result);
+        }
+        self.port.commit(&self.core.ring, tag, result, &mut buffer);
+        self.core.tags[tag.index()].buffer.set(Some(buffer));
+    }
+
+    /// Moves the queue's life on.
+    fn advance(&mut self, tell: &mut dyn FnMut(Notice)) -> Next {
+        let all = self.serving.len();
+        if let Phase::Serving = self.phase {
+            let stopped = self.control.is_stopped();
+            if !stopped && self.gone < all {
+                return Next::Wait(Wait::Forever);
+            }
+            if !stopped {
+                tell(Notice::TakenAway);
+            }
+            let drain = if self.used { self.drain } else { self.drain.min(UNUSED_DRAIN) };
+            self.phase = Phase::Draining(Instant::now() + drain);
+        }
+        if let Phase::Draining(end) = self.phase
+            && self.gone == all
+        {
+            self.phase = Phase::Ending(end);
+            self.core.ending.set(true);
+            for tag in 0..all as u16 {
+                self.poll(Tag(tag), None, tell);
+            }
+        }
+        let (Phase::Draining(end) | Phase::Ending(end)) = self.phase else {
+            return Next::Wait(Wait::Forever);
+        };
+        let left = end.saturating_duration_since(Instant::now());
+        match self.phase {
+            Phase::Ending(_) if self.tasks.running() == 0 || left.is_zero() => {
+                Next::Exit(self.cause())
+            }
+            _ if left.is_zero() => Next::Exit(self.cause()),
+            _ => Next::Wait(Wait::AtMost(left)),
+        }
+    }
+
+    fn cause(&self) -> QueueExitCause {
+        match (&self.broken, self.serving.len() - self.gone) {
+            (Some(report), _) => QueueExitCause::Panicked(report.clone()),
+            (None, 0) => QueueExitCause::Stopped,
+            (None, out) => QueueExitCause::Abandoned(out as u16),
+        }
+    }
+
+    fn note_activity(&mut self) {
+        self.used = true;
+        self.active = true;
+        // Without deferred work the kernel may fill a buffer at any moment, so that none can be
+        // given back.
+        if !self.clock_runs && self.core.ring.is_deferred() {
+            self.clock_runs = true;
+            self.core.ring.start_clock(IDLE);
+        }
+    }
+
+    /// The clock has run: an idle queue gives its memory back, and the clock stays off until the
+    /// next request.
+    fn tick(&mut self) {
+        // A request whose data is in its buffer may have come without having been looked at.
+        let quiet = self.core.ring.is_quiet() && self.serving.iter().all(Option::is_none);
+        if std::mem::take(&mut self.active) || !quiet {
+            self.core.ring.start_clock(IDLE);
+            return;
+        }
+        self.clock_runs = false;
+        for cell in &self.core.tags {
+            if let Some(mut buffer) = cell.buffer.take() {
+                buffer.give_back();
+                cell.buffer.set(Some(buffer));
+            }
+        }
+        debug!(self.log, "idle: the buffers' memory is given back");
+    }
+}
+
+enum Next {
+    Wait(Wait),
+    Exit(QueueExitCause),
+}

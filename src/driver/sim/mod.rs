@@ -1,1 +1,160 @@
-//! A strict fake of the ublk driver.
+//! A strict fake of the ublk driver: the same commands, states, references, errors and waits, on a
+//! clock of its own.
+//!
+//! ```text
+//!   SimDriver ── Faulty (the fault plan) ── Kernel ── devices, mutexes, grace periods
+//!       │                                      └── CharFile ── queues
+//!       └── disk(id) ──> SimDisk: what users of the block device see, from any thread
+//! ```
+//!
+//! Time is tokio's: in a test with paused time, thousands of devices come and go in milliseconds,
+//! and how long it took on the simulated clock is exact. It lives on one thread, inside a `LocalSet`
+//! (an actix system is one). What a real kernel would refuse it refuses with the same errno, and
+//! what would wait for ever there waits for ever here.
+
+mod device;
+mod disk;
+pub mod fault;
+mod file;
+mod grace;
+mod kernel;
+mod profile;
+mod queues;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod work;
+
+pub use disk::{Hold, SimDisk, Ticket};
+pub use fault::FaultPlan;
+pub use grace::GracePeriods;
+pub use profile::{Costs, KernelProfile};
+pub use snapshot::{DeviceSnapshot, Snapshot};
+
+use std::rc::Rc;
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use nix::libc;
+
+use super::{CharDevice, Command, Driver, Reply};
+use crate::model::{DeviceId, Error};
+use fault::Faulty;
+use file::CharFile;
+use kernel::{Kernel, refuse};
+
+/// How queues are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum QueueMode {
+    /// No threads: queues are state machines on the simulated clock, targets are not asked.
+    #[default]
+    Virtual,
+}
+
+/// The simulated driver. Clones are the same driver: keep one to look at it from outside.
+#[derive(Clone)]
+pub struct SimDriver {
+    kernel: Rc<Kernel>,
+    faulty: Rc<Faulty>,
+}
+
+impl SimDriver {
+    /// A kernel without devices.
+    #[must_use]
+    pub fn new(profile: KernelProfile, plan: FaultPlan, _mode: QueueMode) -> Self {
+        let kernel = Rc::new(Kernel::new(profile));
+        let faulty = Rc::new(Faulty::new(Rc::new(Bare(Rc::clone(&kernel))), plan));
+        Self { kernel, faulty }
+    }
+
+    /// The kernel that is simulated.
+    #[must_use]
+    pub fn profile(&self) -> &KernelProfile {
+        &self.kernel.profile
+    }
+
+    /// The block device of a started device.
+    ///
+    /// # Errors
+    /// `ENXIO` when there is none.
+    pub fn disk(&self, id: DeviceId) -> Result<SimDisk, Error> {
+        let disk = self.kernel.device(id).and_then(|device| device.disk());
+        disk.ok_or_else(|| Error::from_errno(libc::ENXIO, "it is not started").id(id))
+    }
+
+    /// Everything that is there at this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(&self.kernel, self.faulty.in_flight())
+    }
+}
+
+impl Driver for SimDriver {
+    fn name(&self) -> &'static str {
+        self.faulty.name()
+    }
+
+    fn execute(&self, command: Command) -> LocalBoxFuture<'static, Result<Reply, Error>> {
+        self.faulty.execute(command)
+    }
+
+    fn open(&self, id: DeviceId) -> LocalBoxFuture<'static, Result<Box<dyn CharDevice>, Error>> {
+        self.faulty.open(id)
+    }
+
+    fn list(&self) -> Result<Vec<DeviceId>, Error> {
+        self.faulty.list()
+    }
+
+    fn node_ready(&self, id: DeviceId) -> LocalBoxFuture<'static, Result<(), Error>> {
+        self.faulty.node_ready(id)
+    }
+
+    fn holders(&self, id: DeviceId) -> LocalBoxFuture<'static, Vec<String>> {
+        self.faulty.holders(id)
+    }
+}
+
+/// The kernel as a driver, without faults.
+struct Bare(Rc<Kernel>);
+
+impl Driver for Bare {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn execute(&self, command: Command) -> LocalBoxFuture<'static, Result<Reply, Error>> {
+        self.0.work.run(Rc::clone(&self.0).execute(command))
+    }
+
+    fn open(&self, id: DeviceId) -> LocalBoxFuture<'static, Result<Box<dyn CharDevice>, Error>> {
+        let kernel = Rc::clone(&self.0);
+        async move {
+            let none = (libc::ENOENT, "the char device is gone");
+            let opened = kernel.device(id).ok_or(none).and_then(|device| {
+                device.open()?;
+                Ok(device)
+            });
+            let device = refuse(opened).map_err(|error| error.command("open").id(id))?;
+            Ok(Box::new(CharFile::new(kernel, device)) as Box<dyn CharDevice>)
+        }
+        .boxed_local()
+    }
+
+    fn list(&self) -> Result<Vec<DeviceId>, Error> {
+        Ok(self.0.list())
+    }
+
+    fn node_ready(&self, id: DeviceId) -> LocalBoxFuture<'static, Result<(), Error>> {
+        let live = self.0.device(id).is_some_and(|device| device.disk().is_some());
+        let node = if live { Ok(()) } else { Err((libc::ENOENT, "the block device is gone")) };
+        std::future::ready(refuse(node).map_err(|error| error.command("node").id(id))).boxed_local()
+    }
+
+    fn holders(&self, id: DeviceId) -> LocalBoxFuture<'static, Vec<String>> {
+        let disk = self.0.device(id).and_then(|device| device.last_disk());
+        let openers = disk.map_or(0, |disk| disk.openers());
+        let holders = (1..=openers).map(|n| format!("simulated user {n} of {}", id.block_path()));
+        std::future::ready(holders.collect()).boxed_local()
+    }
+}

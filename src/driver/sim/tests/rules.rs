@@ -1,0 +1,368 @@
+//! What the kernel allows, refuses and waits for.
+
+use std::time::Duration;
+
+use nix::libc;
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::driver::KernelState;
+use crate::model::ErrorKind;
+use crate::target::{Errno, Op, Request};
+
+const READ: Request = Request { op: Op::Read, offset: 0, len: 4, fua: false, no_unmap: false };
+const LONG: Duration = Duration::from_secs(3600);
+
+fn kernel() -> SimDriver {
+    sim(KernelProfile::linux_7_3())
+}
+
+#[test]
+fn ids_are_the_first_free_ones_and_a_taken_one_is_refused() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        for id in 0..3 {
+            assert_eq!(Server::added(&driver).await?.id, DeviceId(id));
+        }
+        assert_eq!(errno(driver.execute(add(Some(1))).await), Some(libc::EEXIST));
+        driver.execute(Command::Delete(DeviceId(1))).await?;
+        driver.execute(add(Some(7))).await?;
+        assert_eq!(driver.list()?, [0, 2, 7].map(DeviceId));
+        assert_eq!(Server::added(&driver).await?.id, DeviceId(1));
+        assert_eq!(Server::added(&driver).await?.id, DeviceId(3));
+        assert_eq!(errno(driver.execute(add(Some(1 << 20))).await), Some(libc::EINVAL));
+        driver.execute(add(Some(DeviceId::MAX))).await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn add_settles_queues_and_features() -> Outcome {
+    on_virtual_time(async {
+        let driver = sim(KernelProfile { processors: 4, ..KernelProfile::linux_6_12() });
+        let queues = QueueSpec { count: 9, depth: 128, max_io: 5000 };
+        let asked = AddDevice { id: None, queues, features: Features::USER_RECOVERY };
+        let Reply::Device(device) = driver.execute(Command::Add(asked)).await? else {
+            return Err("no device came back".into());
+        };
+        assert_eq!(device.queues, QueueSpec { count: 4, depth: 128, max_io: 4096 });
+        assert!(device.features.has(Features::USER_RECOVERY.with(Features::CMD_IOCTL_ENCODE)));
+        assert_eq!((device.state, device.pid), (KernelState::Dead, 0));
+        Ok(())
+    })
+}
+
+#[test]
+fn f34_flags_and_values_that_the_kernel_does_not_know_are_refused() {
+    on_virtual_time(async {
+        let driver = sim(KernelProfile::linux_6_12());
+        let too_deep = QueueSpec { depth: 4097, ..QUEUES };
+        let no_queue = QueueSpec { count: 0, ..QUEUES };
+        for (queues, features) in [
+            (QUEUES, Features(1 << 63)),
+            (QUEUES, Features::BATCH_IO),
+            (QUEUES, Features::USER_RECOVERY_REISSUE),
+            (too_deep, Features::NONE),
+            (no_queue, Features::NONE),
+        ] {
+            let add = Command::Add(AddDevice { id: None, queues, features });
+            assert_eq!(errno(driver.execute(add).await), Some(libc::EINVAL), "{features:?}");
+        }
+        let old = KernelProfile { delete_async: false, ..KernelProfile::linux_6_12() };
+        let refused = sim(old).execute(Command::DeleteAsync(DeviceId(0))).await;
+        assert_eq!(errno(refused), Some(libc::EOPNOTSUPP));
+    });
+}
+
+#[test]
+fn f25_the_limit_of_devices_is_named_and_a_delete_makes_room() -> Outcome {
+    on_virtual_time(async {
+        let driver = sim(KernelProfile { ublks_max: 64, ..KernelProfile::linux_6_12() });
+        for _ in 0..64 {
+            driver.execute(add(None)).await?;
+        }
+        let error = driver.execute(add(None)).await.expect_err("it is full");
+        assert_eq!((error.errno(), error.kind()), (Some(libc::EACCES), ErrorKind::Limit));
+        assert!(error.to_string().contains("ublks_max is 64 and 64 devices"), "{error}");
+        driver.execute(Command::DeleteAsync(DeviceId(9))).await?;
+        driver.execute(add(None)).await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn what_is_not_there_is_enodev() {
+    on_virtual_time(async {
+        let (driver, none) = (kernel(), DeviceId(5));
+        for command in [
+            Command::SetParams(none, params()),
+            Command::GetParams(none),
+            Command::Start(none),
+            Command::Stop(none),
+            Command::Delete(none),
+            Command::DeleteAsync(none),
+            Command::Info(none),
+        ] {
+            let name = command.name();
+            assert_eq!(errno(driver.execute(command).await), Some(libc::ENODEV), "{name}");
+        }
+        assert_eq!(driver.open(none).await.err().and_then(|e| e.errno()), Some(libc::ENOENT));
+        assert_eq!(errno(driver.node_ready(none).await), Some(libc::ENOENT));
+    });
+}
+
+#[test]
+fn parameters_are_checked_and_cannot_change_once_started() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        driver.execute(add(None)).await?;
+        let id = DeviceId(0);
+        let broken = |change: fn(&mut Params)| {
+            let mut params = params();
+            change(&mut params);
+            Command::SetParams(id, params)
+        };
+        for command in [
+            broken(|params| params.geometry.logical_block = 8192),
+            broken(|params| params.geometry.logical_block = 513),
+            broken(|params| params.geometry.physical_block = 256),
+            broken(|params| params.max_io *= 2),
+        ] {
+            assert_eq!(errno(driver.execute(command).await), Some(libc::EINVAL));
+            assert_eq!(errno(driver.execute(Command::Start(id)).await), Some(libc::EINVAL));
+        }
+        let server = Server::live(&driver).await?;
+        let again = Command::SetParams(server.id, params());
+        assert_eq!(errno(driver.execute(again.clone()).await), Some(libc::EACCES));
+        assert_eq!(driver.execute(Command::GetParams(server.id)).await?, Reply::Params(params()));
+        server.stop().await?;
+        driver.execute(again).await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn start_waits_for_every_tag_of_every_queue() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let mut server = Server::added(&driver).await?;
+        let char = driver.open(server.id).await?;
+        let mut fewer = plan(server.id, Arc::new(|_| {}));
+        fewer.queues.count = 1;
+        let first = char.serve(fewer)?;
+        let start = driver.execute(Command::Start(server.id));
+        assert!(timeout(LONG, start).await.is_err(), "a queue is missing");
+
+        // Another set fetches what is missing and, of what is not, hears EINVAL.
+        let mut second = char.serve(plan(server.id, Arc::new(|_| {})))?;
+        assert_eq!(errno(second.ready().await), Some(libc::EINVAL));
+        sleep(Duration::from_millis(5)).await;
+        let Reply::Device(device) = driver.execute(Command::Info(server.id)).await? else {
+            return Err("no device came back".into());
+        };
+        assert_eq!(device.state, KernelState::Live, "the start that was given up still happened");
+        assert_ne!(device.pid, 0);
+        let again = driver.execute(Command::Start(server.id)).await;
+        assert_eq!(errno(again), Some(libc::EEXIST));
+        let mut late = char.serve(plan(server.id, Arc::new(|_| {})))?;
+        assert_eq!(errno(late.ready().await), Some(libc::EBUSY));
+        drop((first, second, late));
+        server.char = Some(char);
+        server.torn_down().await?;
+        assert!(driver.snapshot().is_empty(), "{}", driver.snapshot());
+        Ok(())
+    })
+}
+
+#[test]
+fn f23_the_char_device_has_one_opener_and_a_busy_one_is_tried_again_for_a_while() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let server = Server::added(&driver).await?;
+        let char = driver.open(server.id).await?;
+        let (second, took) = timed(driver.open(server.id)).await;
+        assert_eq!(second.err().and_then(|error| error.errno()), Some(libc::EBUSY));
+        let patience = super::super::fault::OPEN_PATIENCE;
+        assert!(took <= patience && took > patience / 2, "{took:?}");
+
+        let (again, ()) = futures::join!(driver.open(server.id), async {
+            sleep(Duration::from_millis(30)).await;
+            drop(char);
+        });
+        drop(again?);
+        Ok(())
+    })
+}
+
+#[test]
+fn stop_is_idempotent_and_brings_the_tags_back() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let mut server = Server::live(&driver).await?;
+        server.stop().await?;
+        server.stop().await?;
+        let (exits, took) = timed(server.join()).await;
+        assert_eq!(exits, [QueueExitCause::Stopped, QueueExitCause::Stopped]);
+        assert!(took < Duration::from_millis(2), "{took:?}");
+        assert_eq!(errno(driver.node_ready(server.id).await), Some(libc::ENOENT));
+        server.torn_down().await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn queues_that_end_before_stop_drain_and_are_abandoned() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let mut server = Server::live(&driver).await?;
+        let disk = driver.disk(server.id)?;
+        let before = disk.submit(READ, vec![1; 4]).await;
+        assert_eq!(before, Ok(vec![1; 4]));
+        let (exits, took) = timed(server.join()).await;
+        assert_eq!(exits, [QueueExitCause::Abandoned(4), QueueExitCause::Abandoned(4)]);
+        assert!(took >= DRAIN && took < DRAIN + Duration::from_millis(2), "{took:?}");
+        assert_eq!(disk.submit(READ, vec![0; 4]).await, Err(Errno(libc::EIO)));
+        server.torn_down().await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn f01_delete_waits_for_every_reference_to_the_char_device() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let mut server = Server::live(&driver).await?;
+        let snapshot = driver.snapshot();
+        let seen = &snapshot.devices[0];
+        assert_eq!((seen.fds, seen.maps, seen.rings), (1, 2, 2));
+        assert_eq!(snapshot.queue_threads, 2);
+        server.stop().await?;
+        let id = server.id;
+        let mut delete = driver.execute(Command::Delete(id));
+        assert!(timeout(LONG, &mut delete).await.is_err(), "fd, maps and rings are there");
+        assert_eq!(driver.list()?, [], "the node has gone");
+        assert!(driver.execute(Command::Info(id)).await.is_ok(), "the id has not");
+        server.join().await;
+        assert!(timeout(LONG, &mut delete).await.is_err(), "the fd is there");
+        assert_eq!(driver.snapshot().queue_threads, 0);
+        server.close();
+        let (deleted, took) = timed(timeout(LONG, delete)).await;
+        deleted??;
+        assert!(took < Duration::from_millis(10), "{took:?}");
+        assert!(driver.snapshot().is_empty(), "{}", driver.snapshot());
+        Ok(())
+    })
+}
+
+#[test]
+fn f01_delete_without_waiting_frees_the_id_a_little_after_the_close() -> Outcome {
+    on_virtual_time(async {
+        let driver = sim(KernelProfile::linux_7_3().grace_only());
+        let mut server = Server::live(&driver).await?;
+        let id = server.id;
+        server.stop().await?;
+        server.join().await;
+        driver.execute(Command::DeleteAsync(id)).await?;
+        driver.execute(Command::DeleteAsync(id)).await?;
+        sleep(LONG).await;
+        assert_eq!(errno(driver.execute(add(Some(id.0))).await), Some(libc::EEXIST));
+        server.close();
+        server.id_free().await?;
+        // It is unknown as soon as the last reference is gone, and free a moment later.
+        assert_eq!(errno(driver.execute(add(Some(id.0))).await), Some(libc::EEXIST));
+        sleep(Duration::from_millis(5)).await;
+        driver.execute(add(Some(id.0))).await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn f03_an_open_block_device_keeps_the_id_and_holds_up_nobody_else() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let (held, other) = (Server::live(&driver).await?, Server::live(&driver).await?);
+        let id = held.id;
+        let hold = driver.disk(id)?.hold()?;
+        let teardown = tokio::task::spawn_local(held.torn_down());
+        let (done, took) = timed(other.torn_down()).await;
+        done?;
+        assert!(took < Duration::from_millis(200), "{took:?}");
+        sleep(LONG).await;
+        assert!(!teardown.is_finished());
+        assert_eq!(driver.snapshot().devices[0].openers, 1);
+        assert_eq!(driver.holders(id).await, ["simulated user 1 of /dev/ublkb0"]);
+        drop(hold);
+        teardown.await??;
+        sleep(Duration::from_millis(5)).await;
+        assert!(driver.snapshot().is_empty(), "{}", driver.snapshot());
+        Ok(())
+    })
+}
+
+#[test]
+fn f04_stop_returns_only_when_the_queues_have_served_what_is_in_flight() -> Outcome {
+    on_virtual_time(async {
+        let driver = sim(KernelProfile { stop_probe: true, ..KernelProfile::linux_7_3() });
+        let right = Server::live(&driver).await?;
+        timeout(LONG, right.torn_down()).await??;
+
+        let mut wrong = Server::live(&driver).await?;
+        if let Some(queues) = &wrong.queues {
+            queues.stop();
+        }
+        assert!(timeout(LONG, wrong.stop()).await.is_err(), "nobody serves the last read");
+        wrong.join().await;
+        Ok(())
+    })
+}
+
+#[test]
+fn f04_without_a_server_the_kernel_fails_what_is_in_flight_at_last() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let mut server = Server::live(&driver).await?;
+        let disk = driver.disk(server.id)?;
+        let Some(queues) = &server.queues else { return Err("no queues".into()) };
+        queues.stop();
+        sleep(Duration::from_millis(1)).await;
+        let read = disk.submit(READ, vec![0; 4]);
+        assert_eq!(driver.snapshot().devices[0].io_in_flight, 1);
+        let (stopped, took) = timed(server.stop()).await;
+        stopped?;
+        assert!(took > DRAIN - Duration::from_millis(2), "{took:?}");
+        assert_eq!(read.await, Err(Errno(libc::EIO)));
+        server.join().await;
+        server.torn_down().await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_close_stops_a_live_disk_and_with_recovery_leaves_it_waiting() -> Outcome {
+    on_virtual_time(async {
+        let fail_io = Features::USER_RECOVERY.with(Features::USER_RECOVERY_FAIL_IO);
+        for (features, state) in [
+            (Features::NONE, KernelState::Dead),
+            (Features::USER_RECOVERY, KernelState::Quiesced),
+            (fail_io, KernelState::FailIo),
+        ] {
+            let driver = kernel();
+            let asked = AddDevice { id: None, queues: QUEUES, features };
+            driver.execute(Command::Add(asked)).await?;
+            let id = DeviceId(0);
+            driver.execute(Command::SetParams(id, params())).await?;
+            let mut server = Server { driver: driver.clone(), id, char: None, queues: None };
+            server.serve_with(Arc::new(|_| {})).await?;
+            driver.execute(Command::Start(id)).await?;
+            server.join().await;
+            server.close();
+            sleep(Duration::from_secs(1)).await;
+            let snapshot = driver.snapshot();
+            assert_eq!(snapshot.devices[0].state, state);
+            assert_eq!(snapshot.devices[0].fds, 0);
+            timeout(LONG, driver.execute(Command::Delete(id))).await??;
+            assert!(driver.snapshot().is_empty(), "{}", driver.snapshot());
+        }
+        Ok(())
+    })
+}

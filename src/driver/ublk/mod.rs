@@ -1,1 +1,159 @@
-//! The real driver, over libublk's ABI and io_uring.
+//! The real driver: libublk's ABI over rings of our own.
+//!
+//! ```text
+//!   Command ── abi::encode ──> control thread (one ring, many commands) ──> /dev/ublk-control
+//!   Reply  <── abi::decode ─── answer; refusal::refused when it is an errno
+//!
+//!   open ── node::open_char ──> CharNode ── serve ──> one thread a queue, each with a UblkPort
+//! ```
+//!
+//! libublk's own control and queue code is not used: its ring belongs to the thread that made it,
+//! it deletes devices when handles are dropped, and it panics where an error would do.
+//!
+//! Invariants: nothing is sent that nobody asked for, dropping a handle deletes no device; the
+//! caller's thread never waits for the kernel.
+
+mod abi;
+mod char;
+mod control;
+mod lent;
+mod node;
+mod params;
+mod port;
+mod refusal;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::StreamExt;
+use futures::channel::mpsc;
+use futures::future::{LocalBoxFuture, ready};
+use tokio::time::{Instant, timeout_at};
+
+use self::char::CharNode;
+use self::control::Control;
+use super::{CharDevice, Command, Driver, Reply};
+use crate::model::{DeviceId, Error};
+use crate::sys::holders::{self, DiskNumber};
+use crate::sys::host::Host;
+
+const CONTROL: &str = "/dev/ublk-control";
+/// How long the search for holders may take.
+const SEARCH: Duration = Duration::from_secs(2);
+
+/// The ublk driver of this host's kernel.
+pub struct UblkDriver {
+    control: Control,
+    host: Host,
+    /// Disks that have been seen, by device: a disk's holders outlive its node.
+    disks: Rc<RefCell<BTreeMap<DeviceId, DiskNumber>>>,
+}
+
+impl UblkDriver {
+    /// Opens the driver for `in_flight` control commands at a time; more wait in the kernel.
+    ///
+    /// # Errors
+    /// When the driver is not loaded, rights are missing, or io_uring is switched off or short of
+    /// memory; the text says what to do.
+    pub fn open(in_flight: u32) -> Result<Self, Error> {
+        let device = OpenOptions::new().read(true).write(true).open(CONTROL);
+        let device = device.map_err(|error| {
+            let hint = match error.kind() {
+                std::io::ErrorKind::NotFound => "load ublk_drv: modprobe ublk_drv",
+                std::io::ErrorKind::PermissionDenied => "run as root",
+                _ => "see dmesg",
+            };
+            Error::from_io(&error, format!("cannot open {CONTROL}")).command("open").hint(hint)
+        })?;
+        let control = Control::start(device, in_flight)?;
+        Ok(Self { control, host: Host::default(), disks: Rc::default() })
+    }
+}
+
+impl Driver for UblkDriver {
+    fn name(&self) -> &'static str {
+        "ublk"
+    }
+
+    fn execute(&self, command: Command) -> LocalBoxFuture<'static, Result<Reply, Error>> {
+        let about = |error: Error, command: &Command| {
+            let error = error.command(command.name());
+            match command.device() {
+                Some(id) => error.id(id),
+                None => error,
+            }
+        };
+        let wire = match abi::encode(&command, std::process::id()) {
+            Ok(wire) => wire,
+            Err(error) => return ready(Err(about(error, &command))).boxed_local(),
+        };
+        let answer = self.control.send(wire);
+        let host = self.host.clone();
+        async move {
+            let reply = match answer.await {
+                Ok((errno, _)) if errno < 0 => Err(refusal::refused(&command, -errno, &host)),
+                Ok((_, payload)) => abi::decode(&command, payload),
+                Err(error) => Err(error),
+            };
+            reply.map_err(|error| about(error, &command))
+        }
+        .boxed_local()
+    }
+
+    fn open(&self, id: DeviceId) -> LocalBoxFuture<'static, Result<Box<dyn CharDevice>, Error>> {
+        let host = self.host.clone();
+        async move {
+            let file = node::open_char(&host, id).await?;
+            Ok(Box::new(CharNode::new(file)) as Box<dyn CharDevice>)
+        }
+        .boxed_local()
+    }
+
+    fn list(&self) -> Result<Vec<DeviceId>, Error> {
+        self.host.ublk_devices().map_err(|error| {
+            Error::from_io(&error, "cannot list the devices in /sys/class/ublk-char")
+                .hint("is ublk_drv loaded and /sys mounted?")
+        })
+    }
+
+    fn node_ready(&self, id: DeviceId) -> LocalBoxFuture<'static, Result<(), Error>> {
+        let (host, disks) = (self.host.clone(), Rc::clone(&self.disks));
+        async move {
+            let disk = node::block_ready(&host, id).await?;
+            disks.borrow_mut().insert(id, disk);
+            Ok(())
+        }
+        .boxed_local()
+    }
+
+    fn holders(&self, id: DeviceId) -> LocalBoxFuture<'static, Vec<String>> {
+        let Some(disk) = self.disks.borrow().get(&id).copied() else {
+            return ready(Vec::new()).boxed_local();
+        };
+        let (found, mut lines) = mpsc::unbounded();
+        let host = self.host.clone();
+        // A thread, since it may find thousands of processes. Without one nobody is found.
+        let search = move || {
+            holders::search(&host, disk, &format!("ublkb{id}"), &mut |line| {
+                // Nobody listens when the time is up.
+                let _ = found.unbounded_send(line);
+            });
+        };
+        let searching = thread::Builder::new().name("ublkd-holders".to_owned()).spawn(search);
+        drop(searching);
+        async move {
+            let end = Instant::now() + SEARCH;
+            let mut all = Vec::new();
+            while let Ok(Some(line)) = timeout_at(end, lines.next()).await {
+                all.push(line);
+            }
+            all
+        }
+        .boxed_local()
+    }
+}

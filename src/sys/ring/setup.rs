@@ -90,7 +90,7 @@ fn patiently<T>(mut make: impl FnMut() -> io::Result<T>) -> Result<T, Error> {
 /// What it means that `call`, which makes a ring or a file descriptor for one, failed.
 #[must_use]
 pub fn setup_error(errno: i32, call: &'static str) -> Error {
-    let error = Error::from_errno(errno, "cannot set up a queue's ring").command(call);
+    let error = Error::from_errno(errno, "cannot set up a ring").command(call);
     match errno {
         libc::EPERM => error.hint(
             "io_uring is switched off here: set the sysctl kernel.io_uring_disabled to 0, or \

@@ -1,0 +1,7 @@
+//! Tests on a real kernel: they need `/dev/ublk-control` and root, and fail without.
+//!
+//! `cargo ktest-73` and `cargo ktest-612` run them in a guest (tests/vm/README.md).
+
+mod control;
+mod support;
+mod wedge;

@@ -1,0 +1,51 @@
+//! What every test here needs: the driver, a runtime for its futures, a bound on the time.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ublkd::driver::deadline::Deadline;
+use ublkd::driver::ublk::UblkDriver;
+use ublkd::driver::{Command, Driver};
+use ublkd::model::{DeviceId, Error, ErrorKind};
+
+/// No command of these tests takes longer.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// No test takes longer.
+const WHOLE: Duration = Duration::from_secs(240);
+
+/// The driver, with a deadline for every command.
+pub(crate) fn driver() -> Result<Deadline<UblkDriver>, Error> {
+    assert!(
+        Path::new("/dev/ublk-control").exists(),
+        "these tests need the ublk driver: run them with `cargo ktest-73`"
+    );
+    Ok(Deadline::new(UblkDriver::open(64)?, LIMIT))
+}
+
+/// Runs a test on a runtime of its own, under a bound, and alone: ids are the kernel's, and one that
+/// a test has given back may be another's at once.
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.expect("a runtime");
+    runtime.block_on(async { tokio::time::timeout(WHOLE, test).await }).expect("it ends in time")
+}
+
+/// Waits until the kernel has freed the id.
+pub(crate) async fn freed(driver: &dyn Driver, id: DeviceId) -> Result<(), Error> {
+    loop {
+        match driver.info(id).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+            Ok(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+    }
+}
+
+/// Deletes a device that nobody serves.
+pub(crate) async fn delete(driver: &dyn Driver, id: DeviceId) -> Result<(), Error> {
+    driver.execute(Command::Delete(id)).await.map(|_| ())
+}

@@ -240,6 +240,11 @@ impl<P: Port> Queue<P> {
             Arrival::Gone => {
                 cell.buffer.set(Some(buffer));
                 self.gone += 1;
+                // Thousands of tags may need longer than an unused queue is given; as long as they
+                // keep coming it is patient.
+                if let Phase::Draining(end) = &mut self.phase {
+                    *end = (*end).max(Instant::now() + UNUSED_DRAIN);
+                }
             }
             Arrival::Failed(errno) => {
                 cell.buffer.set(Some(buffer));

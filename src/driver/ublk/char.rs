@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use super::port::UblkPort;
+use crate::driver::queue::ThreadSet;
 use crate::driver::{CharDevice, QueueSet, ServePlan};
 use crate::model::Error;
 
 /// The char device of one device. The kernel lets it be open once.
 pub(super) struct CharNode {
-    /// Shared with the queue threads: the file is closed when the last of them has ended.
+    /// Shared with the queue threads: it is closed when the last of them has ended.
     file: Arc<File>,
 }
 
@@ -20,8 +22,7 @@ impl CharNode {
 
 impl CharDevice for CharNode {
     fn serve(&self, plan: ServePlan) -> Result<Box<dyn QueueSet>, Error> {
-        let _ = &self.file;
-        let _ = plan;
-        Err(Error::new(crate::model::ErrorKind::Internal, "later"))
+        let file = Arc::clone(&self.file);
+        Ok(Box::new(ThreadSet::start(&plan, move |setup| UblkPort::new(&file, &setup))))
     }
 }

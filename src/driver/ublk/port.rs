@@ -98,7 +98,8 @@ fn request(descriptor: &ublksrv_io_desc) -> Arrival {
     let op = match descriptor.op_flags & 0xff {
         sys::UBLK_IO_OP_READ => Op::Read,
         sys::UBLK_IO_OP_WRITE => Op::Write,
-        sys::UBLK_IO_OP_FLUSH => Op::Flush,
+        // It is for everything: what stands for its place is no sector.
+        sys::UBLK_IO_OP_FLUSH => return Arrival::Request(Request::new(Op::Flush, 0, 0)),
         sys::UBLK_IO_OP_DISCARD => Op::Discard,
         sys::UBLK_IO_OP_WRITE_ZEROES => Op::WriteZeroes,
         _ => return Arrival::Refused(libc::EOPNOTSUPP),
@@ -106,8 +107,6 @@ fn request(descriptor: &ublksrv_io_desc) -> Arrival {
     let len = descriptor.nr_sectors.checked_mul(1 << SECTOR_SHIFT);
     let offset = descriptor.start_sector.checked_mul(1 << SECTOR_SHIFT);
     let (Some(len), Some(offset)) = (len, offset) else { return Arrival::Refused(libc::EINVAL) };
-    // A flush is for everything; the kernel may leave any range in its descriptor.
-    let (offset, len) = if op == Op::Flush { (0, 0) } else { (offset, len) };
     Arrival::Request(Request {
         op,
         offset,
@@ -185,7 +184,8 @@ mod tests {
 
     #[test]
     fn f58_a_flush_has_no_range_and_fua_is_seen() {
-        let arrival = request(&descriptor(sys::UBLK_IO_OP_FLUSH, 8, 77));
+        // So Linux 7.3 sends it.
+        let arrival = request(&descriptor(sys::UBLK_IO_OP_FLUSH, 0, u64::MAX));
         assert_eq!(arrival, Arrival::Request(Request::new(Op::Flush, 0, 0)));
         let durable = sys::UBLK_IO_OP_WRITE | sys::UBLK_IO_F_FUA | sys::UBLK_IO_F_META;
         let arrival = request(&descriptor(durable, 1, 0));

@@ -11,8 +11,10 @@
 #[cfg(panic = "abort")]
 compile_error!("ublkd isolates panics per device: build it with panic = \"unwind\"");
 
+pub mod cli;
 pub mod config;
 pub mod driver;
 pub mod model;
 pub mod sys;
 pub mod target;
+pub mod telemetry;

@@ -1,0 +1,67 @@
+//! What the commands print: tables for people, JSON for programs.
+//!
+//! ```text
+//!   DeviceInfo …   ─ devices ──┐
+//!   Config         ─ resolved ─┼─> String ──> stdout
+//!   ShutdownReport ─ shutdown ─┘
+//! ```
+//!
+//! Invariants: pure functions from values to text, ended by a newline; thousands of devices are
+//! summed up unless all of them are asked for.
+
+mod devices;
+mod resolved;
+mod shutdown;
+mod table;
+
+pub use devices::devices;
+pub use resolved::resolved;
+pub use shutdown::shutdown;
+
+use serde::Serialize;
+
+use crate::model::{Error, ErrorKind};
+
+/// Most rows of a table that nobody asked for in full.
+const MOST_ROWS: usize = 50;
+
+/// How much of a list is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Every row.
+    All,
+    /// Every row of a short list, the sum of a long one.
+    Short,
+}
+
+impl Extent {
+    /// Whether a list of `rows` is to be shown row by row.
+    fn shows(self, rows: usize) -> bool {
+        self == Self::All || rows <= MOST_ROWS
+    }
+}
+
+/// Anything as indented JSON, ended by a newline.
+///
+/// # Errors
+/// Kind [`ErrorKind::Internal`] for what JSON cannot hold.
+pub fn json<T: Serialize>(value: &T) -> Result<String, Error> {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => Ok(text + "\n"),
+        Err(error) => Err(Error::new(ErrorKind::Internal, format!("cannot write JSON: {error}"))),
+    }
+}
+
+/// Seconds for people: `850 µs`, `12.3 ms`, `4.361 s`.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.001 => format!("{:.0} \u{b5}s", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.3} s"),
+    }
+}
+
+/// `1 device`, `2 devices`.
+fn devices_text(count: usize) -> String {
+    format!("{count} device{}", if count == 1 { "" } else { "s" })
+}

@@ -15,11 +15,20 @@ use crate::model::PanicReport;
 
 thread_local! {
     static LOCATION: Cell<Option<String>> = const { Cell::new(None) };
+    /// Calls of [`catch`] that this thread is inside of.
+    static CATCHING: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Notes where this thread panics (`file:line:column`); for a panic hook.
-pub fn set_location(location: String) {
-    LOCATION.set(Some(location));
+/// Notes where this thread panics (`file:line:column`); for a panic hook. Gives back the place of
+/// an earlier panic that nobody has taken: this one happened while that one unwinds.
+pub fn set_location(location: String) -> Option<String> {
+    LOCATION.replace(Some(location))
+}
+
+/// Whether a panic of this thread is going to be caught by [`catch`], whose caller tells it.
+#[must_use]
+pub fn is_caught() -> bool {
+    CATCHING.get() > 0
 }
 
 /// Takes the location out that was noted last on this thread.
@@ -41,11 +50,16 @@ pub fn report(payload: &(dyn Any + Send)) -> PanicReport {
 /// # Errors
 /// The panic.
 pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, PanicReport> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
+    CATCHING.set(CATCHING.get() + 1);
+    let caught = catch_unwind(AssertUnwindSafe(f));
+    CATCHING.set(CATCHING.get() - 1);
+    caught.map_err(|payload| {
         let report = report(&*payload);
         // The payload's own drop may panic; it is worth no more than its memory then.
         if let Err(worse) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
             std::mem::forget(worse);
+            // The hook has told that one; its place is not the next one's.
+            drop(take_location());
         }
         report
     })
@@ -58,6 +72,7 @@ mod tests {
     #[test]
     fn a_panic_becomes_a_report_with_message_thread_and_place() {
         let caught = catch(|| {
+            assert!(is_caught() && catch(is_caught) == Ok(true));
             set_location("x.rs:1:2".to_owned());
             panic!("sector {}", 42);
         });
@@ -65,6 +80,7 @@ mod tests {
         assert_eq!(report.message, "sector 42");
         assert_eq!(report.location.as_deref(), Some("x.rs:1:2"));
         assert_eq!(Some(report.thread.as_str()), std::thread::current().name());
+        assert!(!is_caught());
         assert_eq!(take_location(), None, "the place went with its panic");
     }
 

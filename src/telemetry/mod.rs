@@ -15,6 +15,7 @@ pub mod bridge;
 pub mod context;
 pub mod logging;
 mod overflow;
+pub mod panics;
 
 pub mod report;
 mod terminal;

@@ -13,8 +13,15 @@ compile_error!("ublkd isolates panics per device: build it with panic = \"unwind
 
 pub mod cli;
 pub mod config;
+mod device;
 pub mod driver;
+mod handle;
 pub mod model;
+mod runtime;
+mod supervisor;
 pub mod sys;
 pub mod target;
 pub mod telemetry;
+
+pub use handle::Handle;
+pub use runtime::{Builder, MakeDriver, Running};

@@ -1,0 +1,277 @@
+//! The actor of one device: turns messages into events, applies [`next`], does what it says.
+//!
+//! The lifecycle futures run as tasks of their own, so that the actor answers meanwhile and a
+//! handler that panics cuts no command in two; the actor awaits their `JoinHandle`, which also
+//! brings a panic back as a value.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle, WrapFuture};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinError;
+
+use super::body::Body;
+use super::messages::{QueueBroke, Start, Stop};
+use super::workers::{Class, Slot};
+use super::{Env, startup, teardown};
+use crate::driver::{QueueEvent, QueueEvents};
+use crate::model::{
+    Action, DeviceOutcome, DeviceState, Error, ErrorKind, Event, OutcomeKind, PanicReport,
+    StateChange, next,
+};
+
+/// One device.
+pub(crate) struct Device {
+    body: Rc<Body>,
+    env: Rc<Env>,
+    waiting: Option<SpawnHandle>,
+    /// Takes over from an actor that panicked: the device has failed.
+    salvage: bool,
+}
+
+impl Device {
+    pub(crate) fn new(body: Rc<Body>, env: Rc<Env>) -> Self {
+        Self { body, env, waiting: None, salvage: false }
+    }
+
+    /// An actor that takes down what one that panicked has left.
+    pub(crate) fn salvage(body: Rc<Body>, env: Rc<Env>, panic: PanicReport) -> Self {
+        let text = format!("its actor panicked: {}", panic.message);
+        body.set_error(Error::new(ErrorKind::Panicked, text).at(body.stage()).device(body.name()));
+        body.add_panic(panic);
+        body.muted.set(true);
+        Self { body, env, waiting: None, salvage: true }
+    }
+
+    fn apply(&mut self, event: Event) -> Action {
+        let from = self.body.state();
+        let (to, action) = match next(from, event) {
+            Ok(step) => step,
+            Err(illegal) => {
+                slog::error!(self.body.log.borrow(), "{illegal}: a fault of ublkd, ignored");
+                return Action::Ignore;
+            }
+        };
+        if from != to {
+            self.body.set_state(to);
+            slog::debug!(self.body.log.borrow(), "state"; "from" => from.as_str(), "to" => to.as_str());
+            self.tell_observer(from, to);
+        }
+        action
+    }
+
+    fn tell_observer(&self, from: DeviceState, to: DeviceState) {
+        if let Some(observer) = &self.env.observer
+            && !self.body.muted.get()
+        {
+            observer.state_changed(&StateChange {
+                at: SystemTime::now(),
+                device: self.body.name().clone(),
+                id: self.body.id(),
+                from,
+                to,
+                error: self.body.error().map(|e| e.to_string()),
+            });
+        }
+    }
+
+    fn granted(&mut self, slot: Slot, ctx: &mut Context<Self>) {
+        self.waiting = None;
+        if self.apply(Event::Granted) != Action::Start {
+            return;
+        }
+        let (body, env) = (Rc::clone(&self.body), Rc::clone(&self.env));
+        let events = queue_events(ctx);
+        let start = actix_rt::spawn(async move {
+            let _slot = slot;
+            startup::run(&body, &env, events).await
+        });
+        ctx.spawn(start.into_actor(self).map(|ended, device, ctx| device.started(ended, ctx)));
+    }
+
+    fn started(&mut self, ended: Result<Result<(), Error>, JoinError>, ctx: &mut Context<Self>) {
+        let result = ended.unwrap_or_else(|lost| Err(self.task_died(lost)));
+        let event = match result {
+            Ok(()) => Event::Started,
+            Err(error) => {
+                slog::error!(self.body.log.borrow(), "start failed: {error}"; "kind" => error.kind().as_str());
+                self.body.set_error(error);
+                Event::StartFailed
+            }
+        };
+        match self.apply(event) {
+            Action::Announce => {
+                slog::info!(self.body.log.borrow(), "in service");
+                self.body.announce();
+                // A queue that broke between the last step and now has been told, and ignored.
+                if self.body.error().is_some() {
+                    self.fault(ctx);
+                }
+            }
+            Action::Teardown => self.teardown(None, ctx),
+            _ => {}
+        }
+    }
+
+    fn fault(&mut self, ctx: &mut Context<Self>) {
+        if self.apply(Event::Fault) == Action::Teardown {
+            self.teardown(None, ctx);
+        }
+    }
+
+    fn teardown(&mut self, permit: Option<OwnedSemaphorePermit>, ctx: &mut Context<Self>) {
+        let (body, env) = (Rc::clone(&self.body), Rc::clone(&self.env));
+        let end = actix_rt::spawn(async move { teardown::run(&body, &env, permit).await });
+        ctx.spawn(end.into_actor(self).map(|ended, device, _| device.ended(ended)));
+    }
+
+    fn ended(&mut self, ended: Result<(DeviceOutcome, Event), JoinError>) {
+        let (outcome, event) = ended.unwrap_or_else(|lost| {
+            let error = self.task_died(lost);
+            self.body.set_error(error.clone());
+            let mut outcome = self.body.outcome_now(OutcomeKind::Panicked, Some(error));
+            outcome.left = self.body.remains();
+            (outcome, Event::Remains)
+        });
+        if self.apply(event) == Action::Report {
+            let log = self.body.log.borrow().clone();
+            match &outcome.error {
+                None => slog::info!(log, "gone"; "outcome" => outcome.outcome.as_str()),
+                Some(error) => {
+                    slog::warn!(log, "ended: {error}"; "outcome" => outcome.outcome.as_str());
+                }
+            }
+            self.body.finish(outcome);
+        }
+    }
+
+    /// A lifecycle task panicked: its panic, told once and as an error.
+    fn task_died(&self, lost: JoinError) -> Error {
+        let stage = self.body.stage();
+        match lost.try_into_panic() {
+            Ok(payload) => {
+                let panic = PanicReport::from_payload(&*payload);
+                slog::crit!(self.body.log.borrow(), "{panic}"; "stage" => stage.as_str());
+                let error = Error::new(ErrorKind::Panicked, panic.to_string());
+                self.body.add_panic(panic);
+                error
+            }
+            Err(_) => Error::new(ErrorKind::Internal, "its lifecycle task was cancelled"),
+        }
+        .at(stage)
+        .device(self.body.name())
+    }
+
+    /// It ends before anything was made.
+    fn cancel(&mut self, ctx: &mut Context<Self>, error: Error) {
+        if let Some(waiting) = self.waiting.take() {
+            ctx.cancel_future(waiting);
+        }
+        let kind =
+            if self.body.panicked() { OutcomeKind::Panicked } else { OutcomeKind::Failed };
+        self.body.set_error(error.clone());
+        self.body.finish(self.body.outcome_now(kind, Some(error)));
+    }
+}
+
+impl Actor for Device {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if !self.salvage {
+            return;
+        }
+        match self.body.state() {
+            DeviceState::Waiting => {
+                if self.apply(Event::StartFailed) == Action::Report
+                    && let Some(error) = self.body.error()
+                {
+                    self.cancel(ctx, error);
+                }
+            }
+            DeviceState::Starting | DeviceState::Cancelling => {
+                if self.apply(Event::StartFailed) == Action::Teardown {
+                    self.teardown(None, ctx);
+                }
+            }
+            DeviceState::Live => self.fault(ctx),
+            // The task of the dead actor may be at it still; the lifecycle lock orders the two.
+            DeviceState::Stopping | DeviceState::Failing => self.teardown(None, ctx),
+            _ => {}
+        }
+    }
+}
+
+impl Handler<Start> for Device {
+    type Result = ();
+
+    fn handle(&mut self, start: Start, ctx: &mut Context<Self>) {
+        self.body.on_start(start.reply);
+        let workers = self.env.workers.clone();
+        let slot = async move { workers.acquire(Class::Create).await };
+        let permit = start.permit;
+        self.waiting = Some(ctx.spawn(slot.into_actor(self).map(move |slot, device, ctx| {
+            drop(permit);
+            device.granted(slot, ctx);
+        })));
+    }
+}
+
+impl Handler<Stop> for Device {
+    type Result = ();
+
+    fn handle(&mut self, stop: Stop, ctx: &mut Context<Self>) {
+        if let Some(deadline) = stop.deadline {
+            let old = self.body.deadline.get();
+            self.body.deadline.set(Some(old.map_or(deadline, |old| old.min(deadline))));
+        }
+        match self.apply(Event::Delete) {
+            Action::Teardown => {
+                self.body.on_end(stop.reply);
+                self.teardown(stop.permit, ctx);
+            }
+            Action::Report => {
+                self.body.on_end(stop.reply);
+                let text = "was deleted before its start began";
+                self.cancel(ctx, Error::new(ErrorKind::Stopping, text).device(self.body.name()));
+            }
+            _ => self.body.on_end(stop.reply),
+        }
+    }
+}
+
+impl Handler<QueueBroke> for Device {
+    type Result = ();
+
+    fn handle(&mut self, QueueBroke(event): QueueBroke, ctx: &mut Context<Self>) {
+        let error = match event {
+            QueueEvent::Panicked(queue, panic) => {
+                let place = panic.location.clone().unwrap_or_else(|| "unknown".to_owned());
+                slog::crit!(self.body.log.borrow(), "{panic}"; "queue" => queue.0, "place" => place);
+                let text = format!("queue {queue}: {panic}");
+                self.body.add_panic(panic);
+                Error::new(ErrorKind::Panicked, text)
+            }
+            QueueEvent::Failed(queue, why) => {
+                slog::error!(self.body.log.borrow(), "queue failed: {why}"; "queue" => queue.0);
+                Error::new(ErrorKind::Io, format!("queue {queue} failed: {why}"))
+            }
+        };
+        let error = error.at(self.body.stage()).device(self.body.name());
+        self.body.set_error(self.body.id().into_iter().fold(error, Error::id));
+        self.body.broken.notify_one();
+        self.fault(ctx);
+    }
+}
+
+/// What queue threads call: a message to this actor, for nobody once it has ended.
+fn queue_events(ctx: &mut Context<Device>) -> QueueEvents {
+    let device = ctx.address().downgrade();
+    Arc::new(move |event| {
+        if let Some(device) = device.upgrade() {
+            device.do_send(QueueBroke(event));
+        }
+    })
+}

@@ -1,0 +1,324 @@
+//! What a device owns and what is known of it. It outlives the actor: when an actor panics, its
+//! body goes to a new one with everything that must still be undone.
+//!
+//! Invariants: no borrow is held across an await; a queue set that is being joined is lent out by
+//! a [`Lease`], which puts it back even when the future that joins it is dropped.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures::channel::oneshot;
+use slog::{Logger, o};
+use tokio::sync::{Mutex, Notify};
+use tokio::time::Instant;
+
+use super::undo::{Undo, Undos};
+use crate::driver::{CharDevice, QueueSet};
+use crate::model::{
+    CreateOutcome, DeviceId, DeviceInfo, DeviceName, DeviceOutcome, DeviceSpec, DeviceState, Error,
+    ErrorKind, IoStats, OutcomeKind, PanicReport, Stage, StageTimes,
+};
+use crate::target::Target;
+
+/// A device's possessions and history.
+pub(crate) struct Body {
+    pub(crate) spec: DeviceSpec,
+    pub(crate) log: RefCell<Logger>,
+    /// Held by the one lifecycle future that may run.
+    pub(crate) lifecycle: Mutex<()>,
+    /// Set when a queue broke, so that a start that waits for the kernel sees it.
+    pub(crate) broken: Notify,
+    pub(crate) deadline: Cell<Option<Instant>>,
+    /// An observer that panicked is not asked again for this device.
+    pub(crate) muted: Cell<bool>,
+    pub(super) parts: RefCell<Parts>,
+    history: RefCell<History>,
+    waiters: RefCell<Waiters>,
+}
+
+/// What the start has made so far.
+#[derive(Default)]
+pub(super) struct Parts {
+    pub(super) id: Option<DeviceId>,
+    pub(super) target: Option<Arc<dyn Target>>,
+    pub(super) chardev: Option<Box<dyn CharDevice>>,
+    queues: Option<Box<dyn QueueSet>>,
+    pub(super) undos: Undos,
+}
+
+struct History {
+    state: DeviceState,
+    state_since: Instant,
+    stage: Stage,
+    stage_since: Instant,
+    times: StageTimes,
+    error: Option<Error>,
+    panics: Vec<PanicReport>,
+    outcome: Option<DeviceOutcome>,
+}
+
+#[derive(Default)]
+struct Waiters {
+    start: Option<oneshot::Sender<Result<CreateOutcome, Error>>>,
+    end: Vec<oneshot::Sender<DeviceOutcome>>,
+}
+
+impl Body {
+    pub(crate) fn new(spec: DeviceSpec, log: &Logger) -> Rc<Self> {
+        let now = Instant::now();
+        let log = log.new(o!("device" => spec.name().to_string()));
+        Rc::new(Self {
+            spec,
+            log: RefCell::new(log),
+            lifecycle: Mutex::new(()),
+            broken: Notify::new(),
+            deadline: Cell::new(None),
+            muted: Cell::new(false),
+            parts: RefCell::default(),
+            history: RefCell::new(History {
+                state: DeviceState::Waiting,
+                state_since: now,
+                stage: Stage::Wait,
+                stage_since: now,
+                times: StageTimes::default(),
+                error: None,
+                panics: Vec::new(),
+                outcome: None,
+            }),
+            waiters: RefCell::default(),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &DeviceName {
+        self.spec.name()
+    }
+
+    pub(crate) fn id(&self) -> Option<DeviceId> {
+        self.parts.borrow().id
+    }
+
+    pub(crate) fn state(&self) -> DeviceState {
+        self.history.borrow().state
+    }
+
+    pub(super) fn set_state(&self, state: DeviceState) {
+        let mut history = self.history.borrow_mut();
+        history.state = state;
+        history.state_since = Instant::now();
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        self.history.borrow().stage
+    }
+
+    /// Ends the stage under way, noting its time, and begins `stage`.
+    pub(super) fn enter(&self, stage: Stage) {
+        let now = Instant::now();
+        let mut history = self.history.borrow_mut();
+        let (last, took) = (history.stage, now - history.stage_since);
+        // Time in service is no step that somebody could make faster.
+        if last != Stage::Live {
+            history.times.push(last, took);
+        }
+        history.stage = stage;
+        history.stage_since = now;
+    }
+
+    /// Begins a teardown: the report tells its stages, not those of a start that went well.
+    pub(super) fn enter_teardown(&self) {
+        self.enter(Stage::Wait);
+        let mut history = self.history.borrow_mut();
+        if history.error.is_none() {
+            history.times = StageTimes::default();
+        }
+    }
+
+    pub(super) fn push_undo(&self, undo: Undo) {
+        self.parts.borrow_mut().undos.push(undo);
+    }
+
+    /// The kernel has made the device: its number is known and must be given back.
+    pub(super) fn added(&self, id: DeviceId) {
+        let log = self.log.borrow().new(o!("id" => id.0));
+        *self.log.borrow_mut() = log;
+        let mut parts = self.parts.borrow_mut();
+        parts.id = Some(id);
+        parts.undos.push(Undo::Delete);
+        parts.undos.push(Undo::Release);
+    }
+
+    /// Whether the ADD never came back: it may still make a device, with a number nobody knows.
+    pub(super) fn lost_in_add(&self) -> bool {
+        let error = self.error();
+        self.id().is_none() && error.is_some_and(|e| e.kind() == ErrorKind::Wedged)
+    }
+
+    pub(super) fn put_queues(&self, queues: Box<dyn QueueSet>) {
+        self.parts.borrow_mut().queues = Some(queues);
+    }
+
+    /// Takes the queue set out until the lease is dropped.
+    pub(super) fn lease_queues(&self) -> Option<Lease<'_>> {
+        let queues = self.parts.borrow_mut().queues.take()?;
+        Some(Lease { body: self, queues: Some(queues) })
+    }
+
+    /// Notes the first error; later ones are consequences.
+    pub(super) fn set_error(&self, error: Error) {
+        self.history.borrow_mut().error.get_or_insert(error);
+    }
+
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.history.borrow().error.clone()
+    }
+
+    pub(crate) fn add_panic(&self, panic: PanicReport) {
+        self.history.borrow_mut().panics.push(panic);
+    }
+
+    pub(super) fn panicked(&self) -> bool {
+        !self.history.borrow().panics.is_empty()
+    }
+
+    pub(super) fn on_start(&self, reply: oneshot::Sender<Result<CreateOutcome, Error>>) {
+        self.waiters.borrow_mut().start = Some(reply);
+    }
+
+    /// Tells `reply` how its life ends; at once if it has.
+    pub(crate) fn on_end(&self, reply: oneshot::Sender<DeviceOutcome>) {
+        match self.outcome().filter(|_| self.state().is_final()) {
+            Some(outcome) => drop(reply.send(outcome)),
+            None => self.waiters.borrow_mut().end.push(reply),
+        }
+    }
+
+    /// It is in service: tells its creator.
+    pub(super) fn announce(&self) {
+        let times = self.history.borrow().times.clone();
+        let reply = self.waiters.borrow_mut().start.take();
+        if let (Some(reply), Some(id)) = (reply, self.id()) {
+            // A creator that went away does not want to know.
+            let _ = reply.send(Ok(CreateOutcome { name: self.name().clone(), id, stages: times }));
+        }
+    }
+
+    /// Its life has ended: keeps the outcome and tells everybody who waits.
+    pub(super) fn finish(&self, outcome: DeviceOutcome) {
+        self.history.borrow_mut().outcome = Some(outcome.clone());
+        let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
+        if let Some(start) = waiters.start {
+            let _ = start.send(Err(self.failure(&outcome)));
+        }
+        for end in waiters.end {
+            let _ = end.send(outcome.clone());
+        }
+    }
+
+    /// The error that a creator gets, with what undoing it met.
+    fn failure(&self, outcome: &DeviceOutcome) -> Error {
+        let undoing = outcome.error.clone().filter(|_| !outcome.left.is_empty());
+        match (self.error(), undoing) {
+            (Some(error), Some(undoing)) if undoing.stage() != error.stage() => {
+                error.rollback(undoing)
+            }
+            (Some(error), _) | (None, Some(error)) => error,
+            (None, None) => {
+                Error::new(ErrorKind::Stopping, "was deleted before it was in service").device(self.name())
+            }
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Option<DeviceOutcome> {
+        self.history.borrow().outcome.clone()
+    }
+
+    /// The outcome as of now: of `kind`, with the stages so far and the one under way.
+    pub(crate) fn outcome_now(&self, kind: OutcomeKind, error: Option<Error>) -> DeviceOutcome {
+        let history = self.history.borrow();
+        let mut stages = history.times.clone();
+        if !history.state.is_final() && history.stage != Stage::Live {
+            stages.push(history.stage, history.stage_since.elapsed());
+        }
+        DeviceOutcome {
+            name: self.name().clone(),
+            id: self.id(),
+            outcome: kind,
+            stage: error.as_ref().map(|e| e.stage().unwrap_or(history.stage)),
+            error,
+            stages,
+            panics: history.panics.clone(),
+            holders: Vec::new(),
+            left: Vec::new(),
+        }
+    }
+
+    /// What is still there, one line each, while undos are due.
+    pub(crate) fn remains(&self) -> Vec<String> {
+        let parts = self.parts.borrow();
+        let mut left = Vec::new();
+        if self.lost_in_add() {
+            left.push("an ADD_DEV that never came back; it may still make a device".to_owned());
+        }
+        if let Some(id) = parts.id
+            && !parts.undos.is_empty()
+        {
+            left.push(format!("id {id} ({})", id.char_path()));
+        }
+        if let Some(queues) = &parts.queues {
+            let tids: Vec<_> = queues.tids().iter().map(ToString::to_string).collect();
+            if !tids.is_empty() {
+                left.push(format!("queue threads {}", tids.join(", ")));
+            }
+        }
+        left
+    }
+
+    pub(crate) fn info(&self) -> DeviceInfo {
+        let parts = self.parts.borrow();
+        let history = self.history.borrow();
+        let queues = self.spec.queues();
+        let geometry = parts.target.as_ref().map(|target| target.geometry());
+        DeviceInfo {
+            name: self.name().clone(),
+            id: parts.id,
+            path: parts.id.map(DeviceId::block_path),
+            state: history.state,
+            stage: history.stage,
+            target: self.spec.target().kind().to_owned(),
+            size: geometry.map(|g| g.size),
+            queues: queues.count,
+            depth: queues.depth,
+            read_only: self.spec.read_only() || geometry.is_some_and(|g| g.read_only),
+            tids: parts.queues.as_ref().map(|q| q.tids()).unwrap_or_default(),
+            since_s: history.state_since.elapsed().as_secs_f64(),
+            io: parts.queues.as_ref().map_or_else(IoStats::default, |q| q.stats()),
+            error: history.error.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+/// A queue set, lent out; goes back to the body when dropped, unless it was consumed.
+pub(super) struct Lease<'a> {
+    body: &'a Body,
+    queues: Option<Box<dyn QueueSet>>,
+}
+
+impl Lease<'_> {
+    pub(super) fn queues(&mut self) -> Option<&mut Box<dyn QueueSet>> {
+        self.queues.as_mut()
+    }
+
+    /// Every thread is joined: nothing goes back.
+    pub(super) fn consume(mut self) {
+        self.queues = None;
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        if let Some(queues) = self.queues.take() {
+            self.body.put_queues(queues);
+        }
+    }
+}

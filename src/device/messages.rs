@@ -1,0 +1,34 @@
+//! What a device actor is told.
+
+use actix::Message;
+use futures::channel::oneshot;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use crate::driver::QueueEvent;
+use crate::model::{CreateOutcome, DeviceOutcome, Error};
+
+/// Bring the device up; the answer comes when it is in service, or when the failed start was
+/// undone.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Start {
+    /// The place in the supervisor's mailbox, given back when a worker takes the operation up.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(crate) reply: oneshot::Sender<Result<CreateOutcome, Error>>,
+}
+
+/// Take the device down; the answer comes at the end of its life. Asking again is harmless.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Stop {
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// No stage goes on past this.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) reply: oneshot::Sender<DeviceOutcome>,
+}
+
+/// A queue thread has something to tell.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct QueueBroke(pub(crate) QueueEvent);

@@ -1,0 +1,137 @@
+//! Brings a device up, step by step; each step registers what undoes it.
+//!
+//! ```text
+//!   open target ─ ADD ─ SET_PARAMS ─ open char ─ queue threads ─ START ─ node ─ link
+//!                  │                    │            │                          │
+//!               delete,              close       stop, join                  unlink
+//!               release
+//! ```
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+
+use super::body::Body;
+use super::undo::Undo;
+use super::Env;
+use crate::driver::{AddDevice, Command, Features, Params, QueueEvents, ServePlan};
+use crate::model::{Error, ErrorKind, Stage};
+use crate::sys;
+use crate::target::Target;
+
+/// Runs every step. On an error the undos of the steps before it are registered in `body`.
+pub(super) async fn run(
+    body: &Body,
+    env: &Env,
+    events: QueueEvents,
+) -> Result<(), Error> {
+    let _one = body.lifecycle.lock().await;
+    steps(body, env, events).await.map_err(|error| {
+        let error = error.at(body.stage()).device(body.name());
+        match body.id() {
+            Some(id) => error.id(id),
+            None => error,
+        }
+    })
+}
+
+async fn steps(
+    body: &Body,
+    env: &Env,
+    events: QueueEvents,
+) -> Result<(), Error> {
+    let driver = &*env.driver;
+    let queues = body.spec.queues();
+
+    body.enter(Stage::Open);
+    let target = open_target(body, env).await?;
+    body.parts.borrow_mut().target = Some(Arc::clone(&target));
+
+    body.enter(Stage::Add);
+    let add = AddDevice { id: body.spec.id(), queues, features: Features::NONE };
+    let id = driver.add(add).await?.id;
+    body.added(id);
+    env.took(id, body.name());
+
+    body.enter(Stage::Configure);
+    let params = Params { geometry: target.geometry(), max_io: queues.max_io };
+    driver.execute(Command::SetParams(id, params)).await?;
+
+    body.enter(Stage::Attach);
+    let chardev = bounded(env.stage_bound, driver.open(id)).await??;
+    body.push_undo(Undo::Close);
+
+    body.enter(Stage::Serve);
+    let plan = ServePlan {
+        device: body.name().clone(),
+        id,
+        queues,
+        target,
+        events,
+        drain: env.stage_bound / 4,
+        log: body.log.borrow().clone(),
+    };
+    let served = chardev.serve(plan);
+    body.parts.borrow_mut().chardev = Some(chardev);
+    body.put_queues(served?);
+    body.push_undo(Undo::Stop);
+    body.push_undo(Undo::Join);
+    if let Some(mut lease) = body.lease_queues()
+        && let Some(queues) = lease.queues()
+    {
+        bounded(env.stage_bound, queues.ready()).await??;
+    }
+
+    body.enter(Stage::Start);
+    unless_broken(body, driver.execute(Command::Start(id))).await?;
+    let node = async { bounded(env.stage_bound, driver.node_ready(id)).await? };
+    unless_broken(body, node).await?;
+
+    if let Some(links) = &env.links {
+        body.enter(Stage::Link);
+        body.push_undo(Undo::Unlink);
+        links.link(body.name(), id)?;
+    }
+    body.enter(Stage::Live);
+    Ok(())
+}
+
+/// Opens the target on a thread of its own: opening may block, and may panic.
+async fn open_target(body: &Body, env: &Env) -> Result<Arc<dyn Target>, Error> {
+    let (targets, spec) = (env.targets.clone(), body.spec.clone());
+    let opened = sys::thread::blocking("ublkd-open", move || targets.open(&spec));
+    match bounded(env.stage_bound, opened).await? {
+        Ok(opened) => opened,
+        Err(panic) => {
+            let error = Error::new(ErrorKind::Panicked, format!("opening the target: {panic}"));
+            body.add_panic(panic);
+            Err(error)
+        }
+    }
+}
+
+/// Gives up on `work` after `bound`.
+pub(super) async fn bounded<T>(
+    bound: Duration,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
+    actix_rt::time::timeout(bound, work).await.map_err(|_| {
+        Error::new(ErrorKind::Timeout, format!("was not done within {:.3} s", bound.as_secs_f64()))
+    })
+}
+
+/// Gives up on `work` when a queue breaks: START waits without end for a queue that died.
+async fn unless_broken<T>(
+    body: &Body,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let broken = std::pin::pin!(body.broken.notified());
+    match select(std::pin::pin!(work), broken).await {
+        Either::Left((done, _)) => done,
+        Either::Right(((), _)) => {
+            Err(body.error().unwrap_or_else(|| Error::new(ErrorKind::Internal, "a queue broke")))
+        }
+    }
+}

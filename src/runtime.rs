@@ -1,0 +1,212 @@
+//! Starts and ends a supervisor: an actor system on an OS thread of its own, which any host can
+//! have beside whatever runtime it uses.
+//!
+//! ```text
+//!   Builder ── start() ──> Running ── handle() ──> Handle (Clone, Send, free of any runtime)
+//!                             │
+//!                             └── shutdown(within).await, or drop: all devices go, the thread ends
+//! ```
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use actix::Actor;
+use futures::channel::oneshot;
+use futures::executor::block_on;
+use slog::{Discard, Logger, o};
+
+use crate::device::{Env, Links, Workers};
+use crate::driver::Driver;
+use crate::driver::deadline::Deadline;
+use crate::handle::Handle;
+use crate::model::{Error, ErrorKind, Observer, PanicReport, ShutdownReport};
+use crate::supervisor::{Admission, Supervisor};
+use crate::sys;
+use crate::target::{OpenTarget, Registry};
+
+/// Makes a driver on the supervisor's thread, where it lives.
+pub type MakeDriver = Box<dyn FnOnce(&Logger) -> Result<Rc<dyn Driver>, Error> + Send>;
+
+/// Collects how a supervisor shall be, and starts it.
+pub struct Builder {
+    workers: usize,
+    mailbox: usize,
+    command_timeout: Duration,
+    shutdown_timeout: Duration,
+    run_dir: Option<PathBuf>,
+    targets: Registry,
+    observer: Option<Box<dyn Observer>>,
+    log: Logger,
+    driver: MakeDriver,
+}
+
+impl Builder {
+    /// A supervisor over `driver` with 64 workers, a mailbox of 1024, 10 s a command, 60 s for a
+    /// shutdown, no links, no observer, no log.
+    #[must_use]
+    pub fn new(driver: MakeDriver) -> Self {
+        Self {
+            workers: 64,
+            mailbox: 1024,
+            command_timeout: Duration::from_secs(10),
+            shutdown_timeout: Duration::from_secs(60),
+            run_dir: None,
+            targets: Registry::default(),
+            observer: None,
+            log: Logger::root(Discard, o!()),
+            driver,
+        }
+    }
+
+    /// How many creates and deletes run at once (at least 1).
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// How many operations may wait; one more is refused with [`ErrorKind::Overloaded`].
+    #[must_use]
+    pub fn mailbox(mut self, places: usize) -> Self {
+        self.mailbox = places.max(1);
+        self
+    }
+
+    /// Bound of one control command, and of each stage that waits for something else.
+    #[must_use]
+    pub fn command_timeout(mut self, bound: Duration) -> Self {
+        self.command_timeout = bound;
+        self
+    }
+
+    /// Bound of the shutdown that dropping [`Running`] does.
+    #[must_use]
+    pub fn shutdown_timeout(mut self, bound: Duration) -> Self {
+        self.shutdown_timeout = bound;
+        self
+    }
+
+    /// Keep `DIR/by-name/NAME` links to the block devices.
+    #[must_use]
+    pub fn run_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.run_dir = Some(dir.into());
+        self
+    }
+
+    /// Serve devices whose target is custom and called `name` with what `opener` opens.
+    #[must_use]
+    pub fn target(mut self, name: impl Into<String>, opener: Arc<dyn OpenTarget>) -> Self {
+        self.targets.register(name, opener);
+        self
+    }
+
+    /// Tell `observer` of every change of state.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// Log to `log`. The library installs no logger of its own.
+    #[must_use]
+    pub fn log(mut self, log: Logger) -> Self {
+        self.log = log;
+        self
+    }
+
+    /// Starts the supervisor's thread and waits until it answers.
+    ///
+    /// # Errors
+    /// When the thread, the driver or the run directory cannot be had; nothing runs then.
+    pub fn start(self) -> Result<Running, Error> {
+        let (ready, started) = oneshot::channel();
+        let shutdown_timeout = self.shutdown_timeout;
+        let thread = sys::thread::spawn("ublkd-control", move || control_thread(self, ready))?;
+        match block_on(started) {
+            Ok(Ok(handle)) => Ok(Running { handle, thread: Some(thread), shutdown_timeout }),
+            Ok(Err(error)) => Err(error),
+            Err(oneshot::Canceled) => Err(match thread.join() {
+                Err(payload) => {
+                    let panic = PanicReport::from_payload(&*payload);
+                    Error::new(ErrorKind::Panicked, format!("the control thread: {panic}"))
+                }
+                Ok(()) => Error::new(ErrorKind::Internal, "the control thread ended at once"),
+            }),
+        }
+    }
+}
+
+/// Runs the actor system until [`Handle`] stops it.
+fn control_thread(builder: Builder, ready: oneshot::Sender<Result<Handle, Error>>) {
+    let system = actix_rt::System::new();
+    let started = system.block_on(async move {
+        let driver = (builder.driver)(&builder.log)?;
+        let links = builder.run_dir.as_deref().map(Links::open).transpose()?;
+        let env = Env {
+            driver: Rc::new(Deadline::new(driver, builder.command_timeout)),
+            targets: builder.targets,
+            workers: Workers::new(builder.workers),
+            links,
+            observer: builder.observer,
+            delete_async: true.into(),
+            stage_bound: builder.command_timeout,
+            owners: Default::default(),
+        };
+        let admission = Admission::new(builder.mailbox);
+        let supervisor = Supervisor::new(env, builder.log).start();
+        Ok(Handle::new(supervisor, admission, actix_rt::System::current()))
+    });
+    let failed = started.is_err();
+    // Nobody waits for the answer only if the starting thread was ended.
+    if ready.send(started).is_ok() && !failed {
+        // An error here is an exit code that nobody sets.
+        let _ = system.run();
+    }
+}
+
+/// A supervisor that runs. Dropping it shuts it down, within the builder's bound.
+#[must_use = "dropping it shuts the supervisor down"]
+pub struct Running {
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+    shutdown_timeout: Duration,
+}
+
+impl Running {
+    /// A handle to it; clones are cheap and work from any thread or runtime.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Takes all devices down, accounts for each within `within`, and ends the thread.
+    ///
+    /// # Errors
+    /// When the supervisor has ended before.
+    pub async fn shutdown(mut self, within: Duration) -> Result<ShutdownReport, Error> {
+        let report = self.handle.shutdown(within).await;
+        self.end();
+        report
+    }
+
+    fn end(&mut self) {
+        self.handle.stop_system();
+        if let Some(thread) = self.thread.take() {
+            // Its panic was the end of every actor; callers have seen that as errors.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            // Whoever drops it does not ask for the report; it is in the log.
+            let _ = block_on(self.handle.shutdown(self.shutdown_timeout));
+            self.end();
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The supervisor's registry and the messages it answers.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use actix::dev::ContextFutureSpawner;
+use actix::{
+    Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, MessageResult, ResponseFuture, WrapFuture,
+};
+use futures::channel::oneshot;
+use slog::Logger;
+use tokio::sync::watch;
+
+use super::messages::{Create, Delete, Describe, Died, List};
+use crate::device::{Body, Device, Env, Start, Stop};
+use crate::model::{
+    CreateOutcome, DeleteOutcome, DeviceInfo, DeviceName, DeviceOutcome, DeviceState, Error,
+    ErrorKind, PanicReport, ShutdownReport,
+};
+
+/// Owns every device actor of a process.
+pub(crate) struct Supervisor {
+    pub(super) env: Rc<Env>,
+    pub(super) devices: BTreeMap<DeviceName, Entry>,
+    /// Set when a shutdown has begun; carries its report to everybody who asks.
+    pub(super) shutdown: Option<watch::Receiver<Option<ShutdownReport>>>,
+    pub(super) force: watch::Sender<bool>,
+    pub(super) log: Logger,
+}
+
+/// One device: its actor's address, and what outlives the actor.
+pub(super) struct Entry {
+    pub(super) addr: Addr<Device>,
+    pub(super) body: Rc<Body>,
+}
+
+impl Supervisor {
+    pub(crate) fn new(env: Env, log: Logger) -> Self {
+        let (force, _) = watch::channel(false);
+        Self { env: Rc::new(env), devices: BTreeMap::new(), shutdown: None, force, log }
+    }
+
+    /// Why `name` cannot be created now, if it cannot.
+    fn refusal(&self, name: &DeviceName) -> Option<Error> {
+        if self.shutdown.is_some() {
+            let text = "the supervisor is shutting down; nothing starts any more";
+            return Some(Error::new(ErrorKind::Stopping, text).device(name));
+        }
+        let body = &self.devices.get(name)?.body;
+        match body.state() {
+            // Nothing is left of these; only their error was kept.
+            DeviceState::Failed | DeviceState::Gone => None,
+            state => Some(
+                Error::new(ErrorKind::Exists, format!("a device of that name is {state}"))
+                    .device(name)
+                    .hint("delete it first, or choose another name"),
+            ),
+        }
+    }
+
+    /// Starts `device` as an actor and watches it: a panic comes back as [`Died`].
+    fn launch(&self, name: DeviceName, device: Device, ctx: &Context<Self>) -> Addr<Device> {
+        let context = Context::new();
+        let addr = context.address();
+        let actor = actix_rt::spawn(context.into_future(device));
+        let supervisor = ctx.address().downgrade();
+        actix_rt::spawn(async move {
+            if let Err(lost) = actor.await
+                && let Ok(payload) = lost.try_into_panic()
+                && let Some(supervisor) = supervisor.upgrade()
+            {
+                let panic = PanicReport::from_payload(&*payload);
+                supervisor.do_send(Died { name, panic });
+            }
+        });
+        addr
+    }
+
+    /// Forgets a device of which nothing is left, unless the name is another device's by now.
+    fn forget(&mut self, name: &DeviceName, body: &Rc<Body>) {
+        if let Some(entry) = self.devices.get(name)
+            && Rc::ptr_eq(&entry.body, body)
+            && body.state() == DeviceState::Gone
+        {
+            self.devices.remove(name);
+        }
+    }
+}
+
+impl Actor for Supervisor {
+    type Context = Context<Self>;
+}
+
+impl Handler<Create> for Supervisor {
+    type Result = ResponseFuture<Result<CreateOutcome, Error>>;
+
+    fn handle(&mut self, create: Create, ctx: &mut Context<Self>) -> Self::Result {
+        let name = create.spec.name().clone();
+        if let Some(refusal) = self.refusal(&name) {
+            return Box::pin(async move { Err(refusal) });
+        }
+        let body = Body::new(create.spec, &self.log);
+        let device = Device::new(Rc::clone(&body), Rc::clone(&self.env));
+        let addr = self.launch(name.clone(), device, ctx);
+        let (reply, started) = oneshot::channel();
+        addr.do_send(Start { permit: Some(create.permit), reply });
+        self.devices.insert(name.clone(), Entry { addr, body });
+        Box::pin(async move { started.await.unwrap_or_else(|_| Err(vanished(&name))) })
+    }
+}
+
+impl Handler<Delete> for Supervisor {
+    type Result = ResponseFuture<Result<DeleteOutcome, Error>>;
+
+    fn handle(&mut self, delete: Delete, ctx: &mut Context<Self>) -> Self::Result {
+        let Some(entry) = self.devices.get(&delete.name) else {
+            return Box::pin(async { Ok(DeleteOutcome::Absent) });
+        };
+        let (reply, ended) = oneshot::channel();
+        entry.addr.do_send(Stop { permit: Some(delete.permit), deadline: None, reply });
+        let (name, body) = (delete.name, Rc::clone(&entry.body));
+        let (answer, answered) = oneshot::channel();
+        async move { settled(&body, ended).await.map(|outcome| (outcome, body)) }
+            .into_actor(self)
+            .map(move |ended, supervisor, _| {
+                let ended = ended.map(|(outcome, body)| {
+                    supervisor.forget(&name, &body);
+                    DeleteOutcome::Ended(Box::new(outcome))
+                });
+                // A caller that went away does not want to know.
+                let _ = answer.send(ended.ok_or_else(|| vanished(&name)));
+            })
+            .spawn(ctx);
+        Box::pin(async move {
+            let gone = |_| Err(Error::new(ErrorKind::Stopping, "the supervisor has ended"));
+            answered.await.unwrap_or_else(gone)
+        })
+    }
+}
+
+/// How a device ended: what its actor answers, or what the body says if the actor died on the way
+/// and a new one took over.
+pub(super) async fn settled(
+    body: &Rc<Body>,
+    ended: oneshot::Receiver<DeviceOutcome>,
+) -> Option<DeviceOutcome> {
+    if let Ok(outcome) = ended.await {
+        return Some(outcome);
+    }
+    let (reply, ended) = oneshot::channel();
+    body.on_end(reply);
+    ended.await.ok()
+}
+
+fn vanished(name: &DeviceName) -> Error {
+    Error::new(ErrorKind::Internal, "its actor ended without an answer").device(name)
+}
+
+impl Handler<List> for Supervisor {
+    type Result = MessageResult<List>;
+
+    fn handle(&mut self, _: List, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(self.devices.values().map(|entry| entry.body.info()).collect())
+    }
+}
+
+impl Handler<Describe> for Supervisor {
+    type Result = Option<DeviceInfo>;
+
+    fn handle(&mut self, Describe(name): Describe, _: &mut Context<Self>) -> Self::Result {
+        self.devices.get(&name).map(|entry| entry.body.info())
+    }
+}
+
+impl Handler<Died> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, Died { name, panic }: Died, ctx: &mut Context<Self>) {
+        let Some(entry) = self.devices.get(&name) else { return };
+        let body = Rc::clone(&entry.body);
+        slog::crit!(body.log.borrow(), "actor died: {panic}"; "state" => body.state().as_str());
+        let device = Device::salvage(Rc::clone(&body), Rc::clone(&self.env), panic);
+        let addr = self.launch(name.clone(), device, ctx);
+        self.devices.insert(name, Entry { addr, body });
+    }
+}

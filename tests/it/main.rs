@@ -1,0 +1,6 @@
+//! Everything that needs no ublk: the house rules, the pure parts, and the whole supervisor on the
+//! simulated driver.
+#![allow(clippy::unwrap_used)]
+
+mod layers;
+mod lifecycle;

@@ -13,6 +13,7 @@ compile_error!("ublkd isolates panics per device: build it with panic = \"unwind
 
 pub mod cli;
 pub mod config;
+pub mod daemon;
 mod device;
 pub mod driver;
 mod handle;

@@ -9,7 +9,7 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ use crate::model::{Error, ErrorKind, Observer, PanicReport, ShutdownReport};
 use crate::supervisor::{Admission, Supervisor};
 use crate::sys;
 use crate::target::{OpenTarget, Registry};
+
+/// How long the control thread may take to end when every device is accounted for.
+const END_BOUND: Duration = Duration::from_secs(5);
 
 /// Makes a driver on the supervisor's thread, where it lives.
 pub type MakeDriver = Box<dyn FnOnce(&Logger) -> Result<Rc<dyn Driver>, Error> + Send>;
@@ -123,10 +126,16 @@ impl Builder {
     /// When the thread, the driver or the run directory cannot be had; nothing runs then.
     pub fn start(self) -> Result<Running, Error> {
         let (ready, started) = oneshot::channel();
+        let (end, ending) = mpsc::channel();
         let shutdown_timeout = self.shutdown_timeout;
-        let thread = sys::thread::spawn("ublkd-control", move || control_thread(self, ready))?;
+        let thread = sys::thread::spawn("ublkd-control", move || {
+            let _end: mpsc::Sender<()> = end;
+            control_thread(self, ready);
+        })?;
         match block_on(started) {
-            Ok(Ok(handle)) => Ok(Running { handle, thread: Some(thread), shutdown_timeout }),
+            Ok(Ok(handle)) => {
+                Ok(Running { handle, thread: Some(thread), ending, shutdown_timeout })
+            }
             Ok(Err(error)) => Err(error),
             Err(oneshot::Canceled) => Err(match thread.join() {
                 Err(payload) => {
@@ -172,6 +181,8 @@ fn control_thread(builder: Builder, ready: oneshot::Sender<Result<Handle, Error>
 pub struct Running {
     handle: Handle,
     thread: Option<JoinHandle<()>>,
+    /// Closed when the thread is about to end.
+    ending: mpsc::Receiver<()>,
     shutdown_timeout: Duration,
 }
 
@@ -194,7 +205,10 @@ impl Running {
 
     fn end(&mut self) {
         self.handle.stop_system();
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else { return };
+        // A thread that a wedged command or a blocking observer holds is let go: the process can
+        // still end, and its exit frees what is left.
+        if self.ending.recv_timeout(END_BOUND) != Err(mpsc::RecvTimeoutError::Timeout) {
             // Its panic was the end of every actor; callers have seen that as errors.
             let _ = thread.join();
         }

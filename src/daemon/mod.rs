@@ -1,0 +1,20 @@
+//! The daemon: a config's devices from start to shutdown, driven by signals.
+//!
+//! ```text
+//!   signal thread ──> main loop ──> Handle (create_all, list, shutdown, force)
+//!                        │
+//!                        ├──> systemd: READY, STATUS, STOPPING
+//!                        └──> shutdown report: log, table, --report FILE, exit status
+//! ```
+//!
+//! Invariants: signals are handled on one thread only; after TERM or INT the process ends within
+//! the shutdown timeout, whatever hangs; the exit status says what is left.
+
+mod exit;
+mod lock;
+mod run;
+mod signals;
+mod systemd;
+
+pub use exit::ExitStatus;
+pub use run::{Ended, Options, run};

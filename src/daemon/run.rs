@@ -1,0 +1,279 @@
+//! One run of the daemon, from the list of devices to the shutdown report.
+//!
+//! ```text
+//!   lock ─> supervisor ─> start all ─> serve ─────> TERM, INT ─> shutdown ─> report
+//!                            │ abort on failure ──────────────────^   │
+//!                            └ TERM in the middle ────────────────^   └ TERM again: forced
+//! ```
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::future::{Either, select};
+use futures::stream::StreamExt;
+use slog::Logger;
+
+use super::exit::ExitStatus;
+use super::signals::{self, Signal};
+use super::{lock, systemd};
+use crate::model::{DeviceSpec, Error, ErrorKind, ShutdownReport};
+use crate::sys::census::Census;
+use crate::{Builder, Handle, MakeDriver, Running};
+
+/// How long the kernel may take to end its workers and close files after everything has ended.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// How long a forced end may take.
+const FORCE: Duration = Duration::from_secs(2);
+
+/// What to run.
+pub struct Options {
+    /// Devices, in the order of the config.
+    pub devices: Vec<DeviceSpec>,
+    /// Creates and deletes at once.
+    pub workers: usize,
+    /// Operations that may wait.
+    pub mailbox: usize,
+    /// Bound of a command.
+    pub command_timeout: Duration,
+    /// Bound of a shutdown.
+    pub shutdown_timeout: Duration,
+    /// Where the lock and the links are.
+    pub run_dir: PathBuf,
+    /// Whether one device that fails to start ends the run.
+    pub abort_on_failure: bool,
+    /// Which driver.
+    pub driver: MakeDriver,
+    /// Where to log.
+    pub log: Logger,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// For the process.
+    pub status: ExitStatus,
+    /// What became of each device; `None` if the supervisor never ran.
+    pub report: Option<ShutdownReport>,
+    /// Why it did not run, or why it was ended.
+    pub error: Option<Error>,
+}
+
+/// Brings the devices up, serves until TERM or INT, takes them down.
+///
+/// Signals must be blocked on this thread ([`crate::sys::signals::block_all`]).
+#[must_use]
+pub fn run(options: Options) -> Ended {
+    let log = options.log.clone();
+    let census = Census::take();
+    let ended = match start(options) {
+        Ok((running, day)) => futures::executor::block_on(day.run(running)),
+        Err(error) => Ended { status: ExitStatus::RunFailed, report: None, error: Some(error) },
+    };
+    account_for_itself(ended, census, &log)
+}
+
+/// A process that is left with threads or files it did not have before has leaked them.
+fn account_for_itself(mut ended: Ended, before: Census, log: &Logger) -> Ended {
+    if matches!(ended.status, ExitStatus::Clean | ExitStatus::RunFailed) {
+        let surplus = before.surplus(SETTLE);
+        if !surplus.is_empty() {
+            slog::error!(log, "left behind: {}", surplus.join(", "));
+            ended.status = ExitStatus::Left;
+            if let Some(report) = &mut ended.report {
+                report.left.extend(surplus);
+            }
+        }
+    }
+    ended
+}
+
+/// What a run has beside the supervisor.
+struct Day {
+    devices: Vec<DeviceSpec>,
+    abort_on_failure: bool,
+    shutdown_timeout: Duration,
+    signals: UnboundedReceiver<Signal>,
+    log: Logger,
+    // In order of dropping: signals are received until the lock is free.
+    _lock: lock::RunDirLock,
+    _watch: signals::Watch,
+}
+
+fn start(options: Options) -> Result<(Running, Day), Error> {
+    let (watch, signals) = signals::watch()?;
+    let lock = lock::take(&options.run_dir, lock::PATIENCE, &options.log)?;
+    let running = Builder::new(options.driver)
+        .workers(options.workers)
+        .mailbox(options.mailbox)
+        .command_timeout(options.command_timeout)
+        .shutdown_timeout(options.shutdown_timeout)
+        .run_dir(options.run_dir)
+        .log(options.log.clone())
+        .start()?;
+    let day = Day {
+        devices: options.devices,
+        abort_on_failure: options.abort_on_failure,
+        shutdown_timeout: options.shutdown_timeout,
+        signals,
+        log: options.log,
+        _lock: lock,
+        _watch: watch,
+    };
+    Ok((running, day))
+}
+
+impl Day {
+    async fn run(mut self, running: Running) -> Ended {
+        let handle = running.handle();
+        let failure = match self.bring_up(&handle).await {
+            Some(End::Failed(error)) => Some(error),
+            Some(End::Signal) => None,
+            None => {
+                self.serve(&handle).await;
+                None
+            }
+        };
+        let report = self.take_down(running, &handle).await;
+        let status = match &report {
+            Some(report) if report.forced => ExitStatus::Forced,
+            Some(report) if !report.is_clean() => ExitStatus::Left,
+            None => ExitStatus::Forced,
+            Some(_) if failure.is_some() => ExitStatus::RunFailed,
+            Some(_) => ExitStatus::Clean,
+        };
+        Ended { status, report, error: failure }
+    }
+
+    /// Starts every device. `None` when those that could are in service.
+    async fn bring_up(&mut self, handle: &Handle) -> Option<End> {
+        let total = self.devices.len();
+        let (mut up, mut failed) = (0, 0);
+        let mut starts = pin!(handle.create_all(std::mem::take(&mut self.devices)));
+        loop {
+            match select(starts.next(), self.signals.next()).await {
+                Either::Left((Some((_, Ok(_))), _)) => up += 1,
+                // The device's actor has logged why.
+                Either::Left((Some((name, Err(error))), _)) => {
+                    failed += 1;
+                    if self.abort_on_failure {
+                        let text = format!("{name} failed to start and on_failure is abort: {error}");
+                        return Some(End::Failed(Error::new(error.kind(), text)));
+                    }
+                }
+                Either::Left((None, _)) => break,
+                Either::Right((signal, _)) => {
+                    if self.heed(signal, handle).await {
+                        return Some(End::Signal);
+                    }
+                }
+            }
+            if (up + failed) % 64 == 0 {
+                systemd::status(&format!("starting: {up} of {total} up, {failed} failed"));
+            }
+        }
+        let status = format!("{up} of {total} devices in service, {failed} failed to start");
+        slog::info!(self.log, "{status}"; "up" => up, "failed" => failed);
+        if up == 0 && failed > 0 {
+            return Some(End::Failed(Error::new(ErrorKind::Internal, "no device came up")));
+        }
+        systemd::ready(&status);
+        None
+    }
+
+    async fn serve(&mut self, handle: &Handle) {
+        loop {
+            let signal = self.signals.next().await;
+            if self.heed(signal, handle).await {
+                return;
+            }
+        }
+    }
+
+    /// Does what a signal says; true when it says stop.
+    async fn heed(&self, signal: Option<Signal>, handle: &Handle) -> bool {
+        match signal {
+            Some(Signal::Stop(name)) => {
+                slog::info!(self.log, "{name}: orderly shutdown; a second one forces the end");
+                return true;
+            }
+            // The signal thread has ended, which only its drop does.
+            None => return true,
+            Some(Signal::Reload) => {
+                slog::warn!(self.log, "SIGHUP: reload is not there yet; nothing was changed");
+            }
+            Some(Signal::Describe) => self.describe(handle).await,
+        }
+        false
+    }
+
+    async fn describe(&self, handle: &Handle) {
+        let Ok(devices) = handle.list().await else { return };
+        slog::info!(self.log, "SIGUSR1: {} devices", devices.len());
+        for device in devices {
+            slog::info!(self.log, "device";
+                "device" => %device.name,
+                "id" => device.id.map(|id| id.0),
+                "node" => device.path,
+                "state" => device.state.as_str(),
+                "stage" => device.stage.as_str(),
+                "target" => device.target,
+                "size" => device.size,
+                "queues" => device.queues,
+                "depth" => device.depth,
+                "tids" => format!("{:?}", device.tids),
+                "since_s" => format!("{:.3}", device.since_s),
+                "reads" => device.io.reads,
+                "writes" => device.io.writes,
+                "flushes" => device.io.flushes,
+                "fua" => device.io.fua,
+                "discards" => device.io.discards,
+                "errors" => device.io.errors,
+                "error" => device.error);
+        }
+    }
+
+    /// `None` only when a forced end got no answer either.
+    async fn take_down(mut self, running: Running, handle: &Handle) -> Option<ShutdownReport> {
+        systemd::stopping("stopping all devices");
+        let mut shutdown = pin!(running.shutdown(self.shutdown_timeout));
+        loop {
+            match select(shutdown.as_mut(), self.signals.next()).await {
+                Either::Left((report, _)) => return report.ok(),
+                Either::Right((Some(Signal::Stop(name)), _)) => {
+                    slog::warn!(self.log, "{name} again: the end is forced");
+                    handle.force();
+                    // Not even the supervisor may answer.
+                    return within(FORCE, shutdown).await?.ok();
+                }
+                Either::Right((signal, _)) => {
+                    self.heed(signal, handle).await;
+                }
+            }
+        }
+    }
+}
+
+enum End {
+    Signal,
+    Failed(Error),
+}
+
+/// Gives up on `work` after `bound`; the timer is a thread, since this thread has no runtime.
+async fn within<T>(bound: Duration, work: impl Future<Output = T> + Unpin) -> Option<T> {
+    let (ring, rung) = futures::channel::oneshot::channel();
+    let timer = crate::sys::thread::spawn("ublkd-timer", move || {
+        std::thread::sleep(bound);
+        // Nobody listens once the work was done in time.
+        let _ = ring.send(());
+    });
+    match timer {
+        Ok(_) => match select(work, rung).await {
+            Either::Left((done, _)) => Some(done),
+            Either::Right(_) => None,
+        },
+        Err(_) => None,
+    }
+}

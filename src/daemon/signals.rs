@@ -1,0 +1,60 @@
+//! Signals as a stream: one thread receives them all, and the rest of the process none.
+
+use futures::channel::mpsc::{self, UnboundedReceiver};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::{Handle, Signals};
+
+use crate::model::Error;
+use crate::sys;
+
+/// A signal that means something to the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// TERM or INT, by name.
+    Stop(&'static str),
+    /// HUP.
+    Reload,
+    /// USR1.
+    Describe,
+}
+
+/// The signal thread. Ends when dropped; the handlers stay, so that later signals do nothing.
+pub(super) struct Watch {
+    handle: Handle,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Starts receiving. Call it after [`sys::signals::block_all`] and before other threads start.
+pub(super) fn watch() -> Result<(Watch, UnboundedReceiver<Signal>), Error> {
+    let failed = |e: std::io::Error| Error::from_io(&e, "cannot install signal handlers");
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).map_err(failed)?;
+    let handle = signals.handle();
+    let (send, receive) = mpsc::unbounded();
+    let thread = sys::thread::spawn("ublkd-signals", move || {
+        if sys::signals::unblock_all().is_err() {
+            return;
+        }
+        for signal in signals.forever() {
+            let signal = match signal {
+                SIGTERM => Signal::Stop("SIGTERM"),
+                SIGINT => Signal::Stop("SIGINT"),
+                SIGHUP => Signal::Reload,
+                _ => Signal::Describe,
+            };
+            if send.unbounded_send(signal).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok((Watch { handle, thread: Some(thread) }, receive))
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.handle.close();
+        if let Some(thread) = self.thread.take() {
+            // It only forwards; it has nothing to say.
+            let _ = thread.join();
+        }
+    }
+}

@@ -15,6 +15,7 @@
 //! and `/dev`; nothing here reads the environment or signals.
 
 pub mod arena;
+pub mod census;
 pub mod disk;
 pub mod doorbell;
 pub mod file_lock;
@@ -24,4 +25,8 @@ pub mod limits;
 pub mod panic;
 pub mod ring;
 pub mod shared_memory;
+<<<<<<< HEAD
 pub mod thread;
+=======
+pub mod signals;
+>>>>>>> 1cebdff (setup: libclang counts only with its headers)

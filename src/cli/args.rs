@@ -1,0 +1,97 @@
+//! What the command line takes.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Owns Linux ublk block devices: brings them up, serves them, takes them all down.
+#[derive(Debug, Parser)]
+#[command(name = "ublkd", version, arg_required_else_help = true)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Bring the devices of a config up and serve them until SIGTERM.
+    Run(Box<Run>),
+    /// Check a config without starting anything, and print the resolved devices.
+    Check(Check),
+    /// Say what this host can do, and what is missing.
+    Doctor(Format),
+    /// List the ublk devices of this host, whoever made them.
+    List(List),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+
+    /// Write the shutdown report to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(super) report: Option<PathBuf>,
+
+    /// The kernel's driver, or a simulation of it that needs no rights.
+    #[arg(long, value_enum, default_value_t = DriverName::Ublk)]
+    pub(super) driver: DriverName,
+
+    /// Which kernel the simulation is: 6.12, 7.3 or 7.4.
+    #[arg(long, value_name = "RELEASE", default_value = "7.3")]
+    pub(super) sim_kernel: String,
+
+    /// Trouble on purpose, such as 'stop@3: hang' (docs/testing.md). May be repeated.
+    #[arg(long, value_name = "PLAN")]
+    pub(super) fault: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    #[command(flatten)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Where the daemon keeps its links, for the names.
+    #[arg(long, value_name = "DIR", default_value = "/run/ublkd")]
+    pub(super) run_dir: PathBuf,
+    #[command(flatten)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Format {
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ConfigArgs {
+    /// A config file, or a directory of *.toml files. May be repeated; later ones win.
+    #[arg(short = 'c', long = "config", value_name = "PATH", required = true)]
+    pub(super) paths: Vec<PathBuf>,
+
+    /// Set a key over files and environment, such as supervisor.workers=16. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
+    pub(super) set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum DriverName {
+    /// /dev/ublk-control
+    Ublk,
+    /// The simulated kernel.
+    Sim,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE, such as supervisor.workers=16".to_owned()),
+    }
+}

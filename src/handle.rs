@@ -20,16 +20,11 @@ use crate::supervisor::{
 pub struct Handle {
     supervisor: Addr<Supervisor>,
     admission: Admission,
-    system: actix_rt::System,
 }
 
 impl Handle {
-    pub(crate) fn new(
-        supervisor: Addr<Supervisor>,
-        admission: Admission,
-        system: actix_rt::System,
-    ) -> Self {
-        Self { supervisor, admission, system }
+    pub(crate) fn new(supervisor: Addr<Supervisor>, admission: Admission) -> Self {
+        Self { supervisor, admission }
     }
 
     /// Brings a device up; comes back when it is in service.
@@ -108,10 +103,6 @@ impl Handle {
     /// Ends a shutdown under way now; its report names what is abandoned.
     pub fn force(&self) {
         self.supervisor.do_send(Force);
-    }
-
-    pub(crate) fn stop_system(&self) {
-        self.system.stop();
     }
 
     async fn ask<M>(&self, message: M) -> Result<M::Result, Error>

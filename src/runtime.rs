@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use actix::Actor;
+use actix_rt::System;
 use futures::channel::oneshot;
 use futures::executor::block_on;
 use slog::{Discard, Logger, o};
@@ -120,7 +121,7 @@ impl Builder {
         self
     }
 
-    /// Starts the supervisor's thread and waits until it answers.
+    /// Starts the supervisor on a thread of its own and waits until it answers.
     ///
     /// # Errors
     /// When the thread, the driver or the run directory cannot be had; nothing runs then.
@@ -133,8 +134,9 @@ impl Builder {
             control_thread(self, ready);
         })?;
         match block_on(started) {
-            Ok(Ok(handle)) => {
-                Ok(Running { handle, thread: Some(thread), ending, shutdown_timeout })
+            Ok(Ok((handle, system))) => {
+                let thread = Some(thread);
+                Ok(Running { handle, system, thread, ending, shutdown_timeout })
             }
             Ok(Err(error)) => Err(error),
             Err(oneshot::Canceled) => Err(match thread.join() {
@@ -146,33 +148,43 @@ impl Builder {
             }),
         }
     }
-}
 
-/// Runs the actor system until [`Handle`] stops it.
-fn control_thread(builder: Builder, ready: oneshot::Sender<Result<Handle, Error>>) {
-    let system = actix_rt::System::new();
-    let started = system.block_on(async move {
-        let driver = (builder.driver)(&builder.log)?;
-        let links = builder.run_dir.as_deref().map(Links::open).transpose()?;
+    /// Starts the supervisor on the actix system of this thread, for a host that is one. The
+    /// host calls [`Handle::shutdown`] before its system ends.
+    ///
+    /// # Errors
+    /// When the driver or the run directory cannot be had.
+    ///
+    /// # Panics
+    /// When this thread runs no actix system.
+    pub fn start_here(self) -> Result<Handle, Error> {
+        let driver = (self.driver)(&self.log)?;
+        let links = self.run_dir.as_deref().map(Links::open).transpose()?;
         let env = Env {
-            driver: Rc::new(Deadline::new(driver, builder.command_timeout)),
-            targets: builder.targets,
-            workers: Workers::new(builder.workers),
+            driver: Rc::new(Deadline::new(driver, self.command_timeout)),
+            targets: self.targets,
+            workers: Workers::new(self.workers),
             links,
-            observer: builder.observer,
+            observer: self.observer,
             delete_async: true.into(),
-            stage_bound: builder.command_timeout,
+            stage_bound: self.command_timeout,
             owners: Default::default(),
         };
-        let admission = Admission::new(builder.mailbox);
-        let supervisor = Supervisor::new(env, builder.log).start();
-        Ok(Handle::new(supervisor, admission, actix_rt::System::current()))
-    });
+        let admission = Admission::new(self.mailbox);
+        Ok(Handle::new(Supervisor::new(env, self.log).start(), admission))
+    }
+}
+
+/// Runs the actor system until [`Running`] stops it.
+fn control_thread(builder: Builder, ready: oneshot::Sender<Result<(Handle, System), Error>>) {
+    let runner = System::new();
+    let started = runner.block_on(async { builder.start_here() });
     let failed = started.is_err();
+    let started = started.map(|handle| (handle, System::current()));
     // Nobody waits for the answer only if the starting thread was ended.
     if ready.send(started).is_ok() && !failed {
         // An error here is an exit code that nobody sets.
-        let _ = system.run();
+        let _ = runner.run();
     }
 }
 
@@ -180,6 +192,7 @@ fn control_thread(builder: Builder, ready: oneshot::Sender<Result<Handle, Error>
 #[must_use = "dropping it shuts the supervisor down"]
 pub struct Running {
     handle: Handle,
+    system: System,
     thread: Option<JoinHandle<()>>,
     /// Closed when the thread is about to end.
     ending: mpsc::Receiver<()>,
@@ -204,7 +217,7 @@ impl Running {
     }
 
     fn end(&mut self) {
-        self.handle.stop_system();
+        self.system.stop();
         let Some(thread) = self.thread.take() else { return };
         // A thread that a wedged command or a blocking observer holds is let go: the process can
         // still end, and its exit frees what is left.

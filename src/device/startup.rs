@@ -98,8 +98,11 @@ async fn steps(
     Ok(())
 }
 
-/// Opens the target on a thread of its own: opening may block, and may panic.
+/// Opens the target, on a thread of its own if that may block.
 async fn open_target(body: &Body, env: &Env) -> Result<Arc<dyn Target>, Error> {
+    if !body.spec.target().may_block() {
+        return env.targets.open(&body.spec);
+    }
     let (targets, spec) = (env.targets.clone(), body.spec.clone());
     let opened = sys::thread::blocking("ublkd-open", move || targets.open(&spec));
     match bounded(env.stage_bound, opened).await? {

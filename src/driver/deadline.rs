@@ -12,6 +12,7 @@
 //! tests can let it fly.
 
 use std::future::Future;
+use std::rc::Rc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -22,15 +23,15 @@ use super::{CharDevice, Command, Driver, Reply};
 use crate::model::{DeviceId, Error, ErrorKind};
 
 /// A driver whose every answer comes within a limit.
-pub struct Deadline<D> {
-    inner: D,
+pub struct Deadline {
+    inner: Rc<dyn Driver>,
     limit: Duration,
 }
 
-impl<D: Driver> Deadline<D> {
+impl Deadline {
     /// Bounds `inner` to `limit` a command.
     #[must_use]
-    pub fn new(inner: D, limit: Duration) -> Self {
+    pub fn new(inner: Rc<dyn Driver>, limit: Duration) -> Self {
         Self { inner, limit }
     }
 
@@ -54,7 +55,7 @@ impl<D: Driver> Deadline<D> {
     }
 }
 
-impl<D: Driver> Driver for Deadline<D> {
+impl Driver for Deadline {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -135,7 +136,7 @@ mod tests {
             queues: crate::model::QueueSpec::default(),
             features: super::super::Features::NONE,
         };
-        let driver = Deadline::new(Wedging("ADD_DEV"), LIMIT);
+        let driver = Deadline::new(Rc::new(Wedging("ADD_DEV")), LIMIT);
         let began = Instant::now();
         let error = driver.execute(Command::Add(add)).await.expect_err("an answer");
         assert_eq!(began.elapsed(), LIMIT);
@@ -148,7 +149,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn f48_a_stop_that_hangs_does_not_delay_the_others() {
-        let driver = Deadline::new(Wedging("STOP_DEV"), LIMIT);
+        let driver = Deadline::new(Rc::new(Wedging("STOP_DEV")), LIMIT);
         let hanging = driver.execute(Command::Stop(DeviceId(2)));
         let began = Instant::now();
         for id in [1, 3, 4, 5] {
@@ -163,7 +164,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_time_counts_from_the_sending() {
-        let driver = Deadline::new(Wedging("STOP_DEV"), LIMIT);
+        let driver = Deadline::new(Rc::new(Wedging("STOP_DEV")), LIMIT);
         let began = Instant::now();
         let sent = driver.execute(Command::Stop(DeviceId(2)));
         tokio::time::sleep(LIMIT / 2).await;
@@ -173,7 +174,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_no_command_is_bounded_too() {
-        let driver = Deadline::new(Wedging("none"), LIMIT);
+        let driver = Deadline::new(Rc::new(Wedging("none")), LIMIT);
         let opened = driver.open(DeviceId(1)).await.map(|_| ());
         for result in [opened, driver.node_ready(DeviceId(1)).await] {
             let error = result.expect_err("it never ends");

@@ -104,6 +104,12 @@ impl TargetSpec {
             Self::Custom { name, .. } => name,
         }
     }
+
+    /// Whether opening it may wait, on a file system or on code of the host.
+    #[must_use]
+    pub fn may_block(&self) -> bool {
+        !matches!(self, Self::Null { .. } | Self::Ram { .. })
+    }
 }
 
 /// Logical and physical block size in bytes; `None` lets the target choose.

@@ -66,9 +66,9 @@ impl Need {
 pub enum Verdict {
     /// There is enough of it.
     Ok,
-    /// It may turn out to be short, or something nice is missing.
+    /// It may turn out to be short for some of the devices, or something nice is missing.
     Warn,
-    /// It cannot work.
+    /// No device can work.
     Fail,
 }
 
@@ -241,7 +241,7 @@ fn open_files(host: &Host, need: &Need) -> Option<Check> {
     let have = format!("{} (hard limit {})", text(soft), text(hard));
     let remedy =
         format!("raise RLIMIT_NOFILE to {wanted}: LimitNOFILE={wanted}, or ulimit -n {wanted}");
-    Some(Check::new("open files", wanted, have).or(wanted > soft, Verdict::Fail, remedy))
+    Some(Check::new("open files", wanted, have).or(wanted > soft, Verdict::Warn, remedy))
 }
 
 fn threads(host: &Host, need: &Need) -> Option<Check> {
@@ -259,7 +259,7 @@ fn threads(host: &Host, need: &Need) -> Option<Check> {
     let (which, have) = of_host.into_iter().flatten().chain(of_user).min_by_key(|(_, n)| *n)?;
     let have_text = format!("{} by {which}", text(have));
     let remedy = format!("raise {which}, or use fewer queues");
-    Some(Check::new("threads", wanted, have_text).or(wanted > have, Verdict::Fail, remedy))
+    Some(Check::new("threads", wanted, have_text).or(wanted > have, Verdict::Warn, remedy))
 }
 
 /// Service managers bound the threads of a service with `pids.max`, often to a few thousand.
@@ -275,7 +275,7 @@ fn tasks_of_group(host: &Host, need: &Need) -> Option<Check> {
     let wanted = need.threads();
     Some(Check::new("tasks of the service", wanted, most).or(
         wanted > most,
-        Verdict::Fail,
+        Verdict::Warn,
         format!("raise TasksMax= of the service ({group}) to {wanted}, or to infinity"),
     ))
 }
@@ -285,7 +285,7 @@ fn mappings(host: &Host, need: &Need) -> Option<Check> {
     let wanted = need.mappings();
     Some(Check::new("memory mappings", wanted, most).or(
         wanted > most,
-        Verdict::Fail,
+        Verdict::Warn,
         format!("sysctl vm.max_map_count={wanted}, or use fewer queues"),
     ))
 }
@@ -436,7 +436,7 @@ mod tests {
         let limits = "Max open files  64  64  files\nMax processes  10  10  processes\n";
         write(root.path(), "proc/self/limits", limits)?;
         let checks = wrong(root.path());
-        assert_eq!(names(&checks), [("open files", Verdict::Fail)]);
+        assert_eq!(names(&checks), [("open files", Verdict::Warn)]);
         let text = checks[0].to_string();
         assert!(text.contains("need 676, have 64") && text.contains("RLIMIT_NOFILE"), "{text}");
         Ok(())
@@ -461,7 +461,7 @@ mod tests {
         let root = good_root()?;
         write(root.path(), "proc/sys/kernel/threads-max", "400\n")?;
         let checks = wrong(root.path());
-        assert_eq!(names(&checks), [("threads", Verdict::Fail)]);
+        assert_eq!(names(&checks), [("threads", Verdict::Warn)]);
         assert!(checks[0].have.contains("300 by /proc/sys/kernel/threads-max"), "{}", checks[0]);
 
         let root = good_root()?;
@@ -469,7 +469,7 @@ mod tests {
         write(root.path(), group, "100\n")?;
         write(root.path(), "sys/fs/cgroup/system.slice/pids.max", "4000\n")?;
         let checks = wrong(root.path());
-        assert_eq!(names(&checks), [("tasks of the service", Verdict::Fail)]);
+        assert_eq!(names(&checks), [("tasks of the service", Verdict::Warn)]);
         assert!(checks[0].remedy.contains("TasksMax="), "{}", checks[0]);
 
         let root = good_root()?;
@@ -477,7 +477,7 @@ mod tests {
         let limits = "Max open files  4096  4096  files\nMax processes  10  10  processes\n";
         write(root.path(), "proc/self/limits", limits)?;
         let checks = wrong(root.path());
-        assert_eq!(names(&checks), [("rights", Verdict::Fail), ("threads", Verdict::Fail)]);
+        assert_eq!(names(&checks), [("rights", Verdict::Fail), ("threads", Verdict::Warn)]);
         assert!(checks[1].have.contains("RLIMIT_NPROC"), "{}", checks[1]);
         Ok(())
     }

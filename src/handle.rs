@@ -11,9 +11,7 @@ use crate::model::{
     CreateOutcome, DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec, Error, ErrorKind,
     ShutdownReport,
 };
-use crate::supervisor::{
-    Admission, Create, Delete, Describe, Force, List, Shutdown, Supervisor,
-};
+use crate::supervisor::{Admission, Create, Delete, Describe, Force, List, Shutdown, Supervisor};
 
 /// A way to talk to a running supervisor.
 #[derive(Clone)]

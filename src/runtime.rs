@@ -23,7 +23,7 @@ use crate::device::{Env, Links, Workers};
 use crate::driver::Driver;
 use crate::driver::deadline::Deadline;
 use crate::handle::Handle;
-use crate::model::{Error, ErrorKind, Observer, PanicReport, ShutdownReport};
+use crate::model::{Error, ErrorKind, Observer, ShutdownReport};
 use crate::supervisor::{Admission, Supervisor};
 use crate::sys;
 use crate::target::{OpenTarget, Registry};
@@ -141,7 +141,7 @@ impl Builder {
             Ok(Err(error)) => Err(error),
             Err(oneshot::Canceled) => Err(match thread.join() {
                 Err(payload) => {
-                    let panic = PanicReport::from_payload(&*payload);
+                    let panic = sys::panic::report(&*payload);
                     Error::new(ErrorKind::Panicked, format!("the control thread: {panic}"))
                 }
                 Ok(()) => Error::new(ErrorKind::Internal, "the control thread ended at once"),

@@ -159,7 +159,8 @@ impl Day {
                 Either::Left((Some((name, Err(error))), _)) => {
                     failed += 1;
                     if self.abort_on_failure {
-                        let text = format!("{name} failed to start and on_failure is abort: {error}");
+                        let text =
+                            format!("{name} failed to start and on_failure is abort: {error}");
                         return Some(End::Failed(Error::new(error.kind(), text)));
                     }
                 }

@@ -21,6 +21,7 @@ use crate::model::{
     Action, DeviceOutcome, DeviceState, Error, ErrorKind, Event, OutcomeKind, PanicReport,
     StateChange, next,
 };
+use crate::sys;
 
 /// One device.
 pub(crate) struct Device {
@@ -152,7 +153,7 @@ impl Device {
         let stage = self.body.stage();
         match lost.try_into_panic() {
             Ok(payload) => {
-                let panic = PanicReport::from_payload(&*payload);
+                let panic = sys::panic::report(&*payload);
                 slog::crit!(self.body.log.borrow(), "{panic}"; "stage" => stage.as_str());
                 let error = Error::new(ErrorKind::Panicked, panic.to_string());
                 self.body.add_panic(panic);
@@ -169,8 +170,7 @@ impl Device {
         if let Some(waiting) = self.waiting.take() {
             ctx.cancel_future(waiting);
         }
-        let kind =
-            if self.body.panicked() { OutcomeKind::Panicked } else { OutcomeKind::Failed };
+        let kind = if self.body.panicked() { OutcomeKind::Panicked } else { OutcomeKind::Failed };
         self.body.set_error(error.clone());
         self.body.finish(self.body.outcome_now(kind, Some(error)));
     }
@@ -184,16 +184,11 @@ impl Actor for Device {
             return;
         }
         match self.body.state() {
-            DeviceState::Waiting => {
-                if self.apply(Event::StartFailed) == Action::Report
-                    && let Some(error) = self.body.error()
-                {
-                    self.cancel(ctx, error);
-                }
-            }
-            DeviceState::Starting | DeviceState::Cancelling => {
-                if self.apply(Event::StartFailed) == Action::Teardown {
-                    self.teardown(None, ctx);
+            DeviceState::Waiting | DeviceState::Starting | DeviceState::Cancelling => {
+                match (self.apply(Event::StartFailed), self.body.error()) {
+                    (Action::Teardown, _) => self.teardown(None, ctx),
+                    (Action::Report, Some(error)) => self.cancel(ctx, error),
+                    _ => {}
                 }
             }
             DeviceState::Live => self.fault(ctx),

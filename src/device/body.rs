@@ -223,9 +223,8 @@ impl Body {
                 error.rollback(undoing)
             }
             (Some(error), _) | (None, Some(error)) => error,
-            (None, None) => {
-                Error::new(ErrorKind::Stopping, "was deleted before it was in service").device(self.name())
-            }
+            (None, None) => Error::new(ErrorKind::Stopping, "was deleted before it was in service")
+                .device(self.name()),
         }
     }
 

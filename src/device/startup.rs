@@ -13,20 +13,16 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 
+use super::Env;
 use super::body::Body;
 use super::undo::Undo;
-use super::Env;
 use crate::driver::{AddDevice, Command, Features, Params, QueueEvents, ServePlan};
 use crate::model::{Error, ErrorKind, Stage};
 use crate::sys;
 use crate::target::Target;
 
 /// Runs every step. On an error the undos of the steps before it are registered in `body`.
-pub(super) async fn run(
-    body: &Body,
-    env: &Env,
-    events: QueueEvents,
-) -> Result<(), Error> {
+pub(super) async fn run(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error> {
     let _one = body.lifecycle.lock().await;
     steps(body, env, events).await.map_err(|error| {
         let error = error.at(body.stage()).device(body.name());
@@ -37,11 +33,7 @@ pub(super) async fn run(
     })
 }
 
-async fn steps(
-    body: &Body,
-    env: &Env,
-    events: QueueEvents,
-) -> Result<(), Error> {
+async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error> {
     let driver = &*env.driver;
     let queues = body.spec.queues();
 
@@ -104,7 +96,7 @@ async fn open_target(body: &Body, env: &Env) -> Result<Arc<dyn Target>, Error> {
         return env.targets.open(&body.spec);
     }
     let (targets, spec) = (env.targets.clone(), body.spec.clone());
-    let opened = sys::thread::blocking("ublkd-open", move || targets.open(&spec));
+    let opened = sys::thread::blocking("ublkd-open", move || targets.open(&spec))?;
     match bounded(env.stage_bound, opened).await? {
         Ok(opened) => opened,
         Err(panic) => {
@@ -116,10 +108,7 @@ async fn open_target(body: &Body, env: &Env) -> Result<Arc<dyn Target>, Error> {
 }
 
 /// Gives up on `work` after `bound`.
-pub(super) async fn bounded<T>(
-    bound: Duration,
-    work: impl Future<Output = T>,
-) -> Result<T, Error> {
+pub(super) async fn bounded<T>(bound: Duration, work: impl Future<Output = T>) -> Result<T, Error> {
     actix_rt::time::timeout(bound, work).await.map_err(|_| {
         Error::new(ErrorKind::Timeout, format!("was not done within {:.3} s", bound.as_secs_f64()))
     })

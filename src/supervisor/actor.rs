@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use actix::dev::ContextFutureSpawner;
 use actix::{
-    Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, MessageResult, ResponseFuture, WrapFuture,
+    Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, MessageResult, ResponseFuture,
+    WrapFuture,
 };
 use futures::channel::oneshot;
 use slog::Logger;
@@ -15,8 +16,9 @@ use super::messages::{Create, Delete, Describe, Died, List};
 use crate::device::{Body, Device, Env, Start, Stop};
 use crate::model::{
     CreateOutcome, DeleteOutcome, DeviceInfo, DeviceName, DeviceOutcome, DeviceState, Error,
-    ErrorKind, PanicReport, ShutdownReport,
+    ErrorKind, ShutdownReport,
 };
+use crate::sys;
 
 /// Owns every device actor of a process.
 pub(crate) struct Supervisor {
@@ -69,7 +71,7 @@ impl Supervisor {
                 && let Ok(payload) = lost.try_into_panic()
                 && let Some(supervisor) = supervisor.upgrade()
             {
-                let panic = PanicReport::from_payload(&*payload);
+                let panic = sys::panic::report(&*payload);
                 supervisor.do_send(Died { name, panic });
             }
         });

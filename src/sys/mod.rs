@@ -25,8 +25,5 @@ pub mod limits;
 pub mod panic;
 pub mod ring;
 pub mod shared_memory;
-<<<<<<< HEAD
-pub mod thread;
-=======
 pub mod signals;
->>>>>>> 1cebdff (setup: libclang counts only with its headers)
+pub mod thread;

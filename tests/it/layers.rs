@@ -16,10 +16,7 @@ const ROOMS: [(&str, &[&str]); 13] = [
     ("runtime", &["model", "sys", "target", "driver", "device", "supervisor", "handle"]),
     ("config", &["model"]),
     ("telemetry", &["model", "sys"]),
-    (
-        "daemon",
-        &["model", "sys", "target", "driver", "handle", "runtime", "config", "telemetry"],
-    ),
+    ("daemon", &["model", "sys", "target", "driver", "handle", "runtime", "config", "telemetry"]),
     (
         "cli",
         &["model", "sys", "target", "driver", "handle", "runtime", "config", "telemetry", "daemon"],
@@ -109,7 +106,8 @@ fn each_library_stays_in_its_room() {
     for (path, text) in sources() {
         let code = shipped(&text);
         for (library, rooms) in rules {
-            let named = code.contains(&format!("{library}::")) || code.contains(&format!("{library}_rt::"));
+            let named =
+                code.contains(&format!("{library}::")) || code.contains(&format!("{library}_rt::"));
             if named && !rooms.iter().any(|room| path.starts_with(room)) {
                 wrong.push(format!("{} names {library}", path.display()));
             }

@@ -56,7 +56,7 @@ pub struct Buffer(Rc<Slot>);
 /// # Errors
 /// `ENOMEM` when the host does not give that much address space; kind `Invalid` for 0 bytes.
 pub fn map(count: usize, len: usize) -> Result<Vec<Buffer>, Error> {
-    let len = len.next_multiple_of(ALIGN);
+    let len = len.checked_next_multiple_of(ALIGN).unwrap_or(0);
     let total = count.checked_mul(len).and_then(NonZeroUsize::new).ok_or_else(|| {
         Error::new(ErrorKind::Invalid, format!("{count} buffers of {len} bytes cannot be mapped"))
     })?;
@@ -184,5 +184,59 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.slot.busy.set(self.slot.busy.get() - 1);
         self.slot.filling.set(self.slot.filling.get() - u32::from(self.fills));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Resident bytes of the pages of a buffer.
+    fn resident(buffer: &Buffer) -> usize {
+        let pages = buffer.capacity() / ALIGN;
+        let mut present = vec![0u8; pages];
+        // SAFETY: the range is mapped and the vector has a byte for each of its pages.
+        let got = unsafe {
+            nix::libc::mincore(
+                buffer.0.start.as_ptr().cast(),
+                buffer.capacity(),
+                present.as_mut_ptr(),
+            )
+        };
+        assert_eq!(got, 0, "mincore");
+        present.iter().filter(|byte| **byte & 1 != 0).count() * ALIGN
+    }
+
+    #[test]
+    fn buffers_are_aligned_apart_and_cost_nothing_until_touched() {
+        let mut buffers = map(1024, 512 << 10).expect("address space");
+        assert_eq!(buffers.len(), 1024);
+        for pair in buffers.windows(2) {
+            assert_eq!(pair[0].address() % ALIGN as u64, 0);
+            assert_eq!(pair[0].address() + (512 << 10), pair[1].address());
+        }
+        assert_eq!(buffers.iter().map(resident).sum::<usize>(), 0);
+        buffers[7].bytes_mut()[5000] = 1;
+        assert_eq!(buffers.iter().map(resident).sum::<usize>(), ALIGN);
+    }
+
+    #[test]
+    fn f90_memory_that_is_given_back_is_gone_and_reads_as_zeroes() {
+        let mut buffers = map(2, 64 << 10).expect("memory");
+        for buffer in &mut buffers {
+            buffer.bytes_mut().fill(9);
+        }
+        buffers[0].give_back();
+        assert_eq!((resident(&buffers[0]), resident(&buffers[1])), (0, 64 << 10));
+        assert!(buffers[0].bytes().iter().all(|byte| *byte == 0));
+        assert!(buffers[1].bytes().iter().all(|byte| *byte == 9), "its neighbour keeps its own");
+    }
+
+    #[test]
+    fn sizes_are_rounded_to_pages_and_nonsense_is_refused() {
+        assert_eq!(map(3, 1).expect("memory")[2].capacity(), ALIGN);
+        for (count, len) in [(0, 4096), (4, 0), (usize::MAX, 8192)] {
+            assert_eq!(map(count, len).err().map(|e| e.kind()), Some(ErrorKind::Invalid));
+        }
     }
 }

@@ -59,7 +59,10 @@ pub fn spawn<T: Send + 'static>(
     let before = masked.map_err(|errno| {
         Error::from_errno(errno as i32, "cannot mask signals").command("pthread_sigmask")
     })?;
-    let spawned = Builder::new().name(name.to_owned()).stack_size(STACK).spawn(f);
+    let builder = Builder::new().name(name.to_owned()).stack_size(STACK);
+    #[cfg(test)]
+    let builder = shortage::apply(builder);
+    let spawned = builder.spawn(f);
     // Setting back what was just read cannot fail.
     let restored = before.thread_set_mask();
     debug_assert!(restored.is_ok());
@@ -151,6 +154,33 @@ impl<T> Future for Blocking<T> {
                 thread: "unknown".to_owned(),
             })
         }))
+    }
+}
+
+/// A host that runs out of threads, for tests.
+#[cfg(test)]
+pub(crate) mod shortage {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    /// Lets the calling thread start `left` more threads, or any number.
+    pub(crate) fn set(left: Option<u32>) {
+        LEFT.set(left);
+    }
+
+    /// No host has room for the stack of a thread too many: `EAGAIN` like the real thing.
+    pub(super) fn apply(builder: super::Builder) -> super::Builder {
+        match LEFT.get() {
+            Some(0) => builder.stack_size(1 << 60),
+            Some(left) => {
+                LEFT.set(Some(left - 1));
+                builder
+            }
+            None => builder,
+        }
     }
 }
 

@@ -6,6 +6,8 @@
 //!
 //! The loop itself is [`crate::target::engine`]; this is its management, shared by all drivers.
 
+#[cfg(test)]
+mod tests;
 mod thread_set;
 
 pub use crate::target::engine::{Arrival, Port, PortSetup};

@@ -36,6 +36,9 @@ use super::doorbell::Doorbell;
 use crate::model::{Error, Tag};
 use operation::Operations;
 
+#[cfg(test)]
+mod tests;
+
 const COMMAND: u8 = 1;
 const OPERATION: u8 = 2;
 const DOORBELL: u8 = 3;

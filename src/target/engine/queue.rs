@@ -34,7 +34,8 @@ use crate::target::Request;
 const ROUND: usize = 256;
 
 /// A queue that was not asked for anything in this time gives its buffers' memory back.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration =
+    if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(10) };
 
 /// Drain time of a queue that never had a request, as after a start that failed: nothing can be
 /// in flight, so this is only for tags that are on their way back.

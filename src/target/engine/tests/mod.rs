@@ -1,5 +1,9 @@
 //! The engine as a target sees it, on a queue without a driver.
 
+mod dropped;
+mod lives;
+mod load;
+
 use std::future::Future;
 use std::os::fd::AsFd;
 use std::sync::Arc;

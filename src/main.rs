@@ -1,3 +1,5 @@
 //! The `ublkd` binary: hands over to the command line.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    ublkd::cli::main()
+}

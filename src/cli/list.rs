@@ -5,32 +5,32 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::args::List;
-use super::{complain, render, say};
+use super::render::{self, host::NamedDevice};
+use super::{complain, finish, on_kernel};
 use crate::daemon::ExitStatus;
-use crate::driver::ublk;
+use crate::model::ErrorKind;
 
 pub(super) fn list(args: &List) -> ExitStatus {
-    let devices = match ublk::devices() {
-        Ok(devices) => devices,
-        Err(error) => {
-            complain(&error);
-            return ExitStatus::RunFailed;
-        }
-    };
     let names = names(&args.run_dir);
-    let rows: Vec<_> = devices
-        .into_iter()
-        .map(|device| render::kernel::Row {
-            name: names.get(&device.id.block_path()).cloned(),
-            device,
-        })
-        .collect();
-    if args.format.json {
-        render::json(&rows, say);
-    } else {
-        say(&render::kernel::table(&rows));
-    }
-    ExitStatus::Clean
+    let devices = on_kernel(async |driver| {
+        let mut devices = Vec::new();
+        for id in driver.list()? {
+            match driver.info(id).await {
+                Ok(device) => {
+                    let name = names.get(&id.block_path()).cloned();
+                    devices.push(NamedDevice { name, device });
+                }
+                // It went between the two.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => complain(&error),
+            }
+        }
+        Ok(devices)
+    });
+    finish(devices.and_then(|devices| match args.format.json {
+        true => render::json(&devices),
+        false => Ok(render::host::kernel_devices(&devices)),
+    }))
 }
 
 /// Names by the node that they link to. Without a run directory nothing has a name.

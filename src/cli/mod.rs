@@ -1,6 +1,3 @@
-//! The command line.
-
-pub mod render;
 //! The command line: reads arguments and environment, calls a room below, prints what it says.
 //!
 //! Results go to stdout, logs and the report's table to stderr. Every command ends with one of the
@@ -10,17 +7,26 @@ mod args;
 mod check;
 mod doctor;
 mod list;
-mod render;
+pub mod render;
 mod run;
 
 use std::fmt::Display;
 use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
 
 use clap::Parser;
 
 use crate::config::{Config, Sources};
 use crate::daemon::ExitStatus;
+use crate::driver::Driver;
+use crate::driver::deadline::Deadline;
+use crate::driver::ublk::UblkDriver;
+use crate::model::Error;
 use args::{Cli, Command, ConfigArgs};
+
+/// How long a command of this command line may take in the kernel.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the command line of this process.
 #[must_use]
@@ -59,14 +65,38 @@ fn load(args: &ConfigArgs) -> Result<Config, ExitStatus> {
     })
 }
 
+/// Asks the kernel's driver something, bounded as every command is.
+fn on_kernel<T>(ask: impl AsyncFnOnce(&dyn Driver) -> Result<T, Error>) -> Result<T, Error> {
+    let failed = |e: std::io::Error| Error::from_io(&e, "cannot start a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.map_err(failed)?.block_on(async {
+        let driver = Deadline::new(Rc::new(UblkDriver::open(1)?), COMMAND_TIMEOUT);
+        ask(&driver).await
+    })
+}
+
+/// Prints the result of a command, or why there is none.
+fn finish(result: Result<String, Error>) -> ExitStatus {
+    match result {
+        Ok(text) => {
+            say(&text);
+            ExitStatus::Clean
+        }
+        Err(error) => {
+            complain(&error);
+            ExitStatus::RunFailed
+        }
+    }
+}
+
 /// Prints to stderr; a stderr that is closed changes nothing.
 fn complain(text: &dyn Display) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Prints to stdout. A reader that has gone (`ublkd list | head`) has seen enough.
-fn say(text: &dyn Display) {
+/// Prints text that ends its own lines to stdout. A reader that has gone (`ublkd list | head`) has seen enough.
+fn say(text: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "{text}");
+    let _ = write!(std::io::stdout(), "{text}");
 }

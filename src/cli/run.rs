@@ -4,21 +4,29 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use slog::Logger;
 
 use super::args::{DriverName, Run};
-use super::{complain, load, render};
+use super::render::{self, Extent};
+use super::{complain, load};
 use crate::MakeDriver;
 use crate::config::{Config, OnFailure};
 use crate::daemon::{self, ExitStatus, Options};
-use crate::driver::sim::{FaultPlan, Faulty, KernelProfile, QueueMode, SimDriver};
-use crate::driver::{Driver, ublk};
+use crate::driver::Driver;
+use crate::driver::sim::fault::Faulty;
+use crate::driver::sim::{FaultPlan, KernelProfile, QueueMode, SimDriver};
+use crate::driver::ublk::UblkDriver;
 use crate::model::{Error, ErrorKind, ShutdownReport};
 use crate::sys;
 use crate::sys::host::Host;
 use crate::sys::limits::{self, Need, Verdict};
 use crate::telemetry;
+use crate::telemetry::logging::Logging;
+
+/// How long the last log lines may take.
+const LOG_BOUND: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: Run) -> ExitStatus {
     // Before there is any other thread: each inherits this mask.
@@ -40,9 +48,12 @@ pub(super) fn run(args: Run) -> ExitStatus {
         }
     };
 
-    telemetry::panics::install();
-    let telemetry = telemetry::logging::start(config.log);
-    let log = telemetry.log();
+    let logging = Logging::to_stderr(&config.log);
+    let log = logging.logger().clone();
+    telemetry::panics::install(&log);
+    if let Err(error) = telemetry::bridge::install(&log, config.log.level) {
+        slog::warn!(log, "{error}");
+    }
     if args.driver == DriverName::Ublk && !host_is_fit(&config, &log) {
         return ExitStatus::RunFailed;
     }
@@ -64,8 +75,8 @@ pub(super) fn run(args: Run) -> ExitStatus {
     }
     let mut status = ended.status;
     if let Some(outcomes) = &ended.report {
-        render::report::log(outcomes, &log);
-        complain(&render::report::table(outcomes));
+        telemetry::report::log(&log, outcomes);
+        complain(&render::shutdown(outcomes, Extent::Short));
         if let Some(file) = report
             && let Err(error) = file.write(outcomes)
         {
@@ -76,8 +87,8 @@ pub(super) fn run(args: Run) -> ExitStatus {
             };
         }
     }
-    drop(log);
-    telemetry.flush();
+    // A stderr that nobody reads loses its last lines, not the end of the process.
+    logging.finish(LOG_BOUND);
     status
 }
 
@@ -124,11 +135,11 @@ fn driver(args: &Run, config: &Config) -> Result<MakeDriver, Error> {
                 Error::new(ErrorKind::Invalid, text)
             })?;
             Ok(Box::new(move |_: &Logger| {
-                Ok(Rc::new(SimDriver::new(profile, plan, QueueMode::Threads)) as Rc<dyn Driver>)
+                Ok(Rc::new(SimDriver::new(profile, plan, QueueMode::Virtual)) as Rc<dyn Driver>)
             }))
         }
-        DriverName::Ublk => Ok(Box::new(move |log: &Logger| {
-            let real = ublk::UblkDriver::new(workers, log)?;
+        DriverName::Ublk => Ok(Box::new(move |_: &Logger| {
+            let real = UblkDriver::open(u32::try_from(workers).unwrap_or(u32::MAX))?;
             Ok(Rc::new(Faulty::new(Rc::new(real), plan)) as Rc<dyn Driver>)
         })),
     }

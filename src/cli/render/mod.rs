@@ -10,6 +10,7 @@
 //! summed up unless all of them are asked for.
 
 mod devices;
+pub mod host;
 mod resolved;
 mod shutdown;
 mod table;

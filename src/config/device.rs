@@ -227,13 +227,13 @@ impl Maker<'_> {
     /// The text as a template of a fleet; without `count` braces mean nothing, except that one
     /// which looks like a number was surely meant as one.
     fn template<'t>(&self, key: &str, text: &'t str, problems: &mut Vec<Problem>) -> Template<'t> {
-        let message = match (Template::parse(text), self.keys.count) {
-            (Ok(template), Some(_)) => return template,
-            (Err(message), Some(_)) => message,
-            (Ok(template), None) if template.has_number() && !self.entry.has("count") => {
+        let message = match (Template::parse(text), self.entry.has("count")) {
+            (Ok(template), true) => return template,
+            (Err(message), true) => message,
+            (Ok(template), false) if template.has_number() => {
                 format!("{text:?} holds a number, as for a fleet: it needs count")
             }
-            (_, None) => return Template::literal(text),
+            (_, false) => return Template::literal(text),
         };
         problems.push(self.problem(key, message));
         Template::stand_in()

@@ -8,6 +8,7 @@
 //! Invariants: a file with a syntax error gives its syntax errors and nothing else; every other
 //! problem of a file is found in one go; each value keeps its place in the text.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -18,6 +19,7 @@ use toml::de::{DeTable, DeValue};
 use super::Origin;
 use super::kind::{Kind, Raw};
 use super::layers::{Layer, settle};
+use super::options::options;
 use super::problem::Problem;
 use super::schema::Section;
 use super::source::SourceFile;
@@ -98,7 +100,7 @@ impl<'f> Reader<'f, '_> {
         self.problems.push(Problem::new(&self.file.place(span), key, message));
     }
 
-    fn section(&mut self, name: &Spanned<std::borrow::Cow<'_, str>>, value: &Spanned<DeValue<'_>>) {
+    fn section(&mut self, name: &Spanned<Cow<'_, str>>, value: &Spanned<DeValue<'_>>) {
         let section = Section::ALL.into_iter().find(|s| s.name() == name.get_ref());
         match (section, value.get_ref()) {
             (Some(Section::Device), DeValue::Array(entries)) => {
@@ -163,11 +165,13 @@ impl<'f> Reader<'f, '_> {
                     wrong.push((name.get_ref(), name.span(), message));
                 }
                 (Some(key), DeValue::Table(table)) if matches!(key.kind, Kind::Table) => {
-                    entry.options = json_table(table).into_iter().collect();
+                    entry.options = options(table);
                     entry.values.insert(key.name, (ValueKind::Nil, span));
                 }
                 (Some(key), value) => match key.kind.check(&raw(value)) {
-                    Ok(value) => drop(entry.values.insert(key.name, (value, span))),
+                    Ok(value) => {
+                        entry.values.insert(key.name, (value, span));
+                    }
                     Err(message) => {
                         entry.bad.insert(key.name);
                         wrong.push((key.name, span, message));
@@ -226,26 +230,4 @@ fn type_of(value: &DeValue<'_>) -> &'static str {
         DeValue::Array(_) => "an array",
         DeValue::Table(_) => "a table",
     }
-}
-
-/// Options of a custom target as JSON. Dates become text; what JSON has no number for does too.
-fn json(value: &DeValue<'_>) -> serde_json::Value {
-    use serde_json::Value as J;
-    match value {
-        DeValue::String(text) => J::from(text.to_string()),
-        DeValue::Boolean(value) => J::from(*value),
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or_else(|_| J::from(number.as_str()), J::from),
-        DeValue::Float(number) => match number.as_str().parse::<f64>() {
-            Ok(value) if value.is_finite() => J::from(value),
-            _ => J::from(number.as_str()),
-        },
-        DeValue::Datetime(time) => J::from(time.to_string()),
-        DeValue::Array(values) => values.iter().map(|v| json(v.get_ref())).collect(),
-        DeValue::Table(table) => J::Object(json_table(table)),
-    }
-}
-
-fn json_table(table: &DeTable<'_>) -> serde_json::Map<String, serde_json::Value> {
-    table.iter().map(|(key, value)| (key.get_ref().to_string(), json(value.get_ref()))).collect()
 }

@@ -127,8 +127,8 @@ pub(super) fn environment(
 /// Lets pass what is not ours; refuses what has our prefix, or would have but for an underscore.
 fn unknown_variable<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let Some(rest) = name.strip_prefix("UBLKD_") else { return Ok(()) };
-    let section = |s: &Section| rest.trim_start_matches('_').starts_with(&s.name().to_uppercase());
-    if !rest.starts_with('_') && !Section::ALL.iter().any(section) {
+    let ours = |s: &Section| rest.starts_with(&format!("{}_", s.name().to_uppercase()));
+    if !rest.starts_with('_') && !Section::ALL.iter().any(ours) {
         return Ok(());
     }
     Err(match nearest(name, known) {

@@ -20,10 +20,12 @@ mod document;
 mod expand;
 mod kind;
 mod layers;
+mod options;
 mod paths;
 mod problem;
 mod resolved;
 mod schema;
+mod settings;
 mod source;
 mod suggest;
 #[cfg(test)]
@@ -32,15 +34,13 @@ mod units;
 
 pub use problem::{ConfigError, Problem};
 pub use schema::reference_markdown;
+pub use settings::{LogConfig, LogFormat, LogLevel, OnFailure, SupervisorConfig};
 pub use source::MAX_BYTES;
 pub use units::{parse_duration, parse_size, size_text};
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use crate::model::DeviceSpec;
 use source::Place;
@@ -80,91 +80,6 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
     }
-}
-
-/// How the supervisor works: the section `[supervisor]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SupervisorConfig {
-    /// Lifecycle operations (starts and teardowns) that run at once, 1 to 1024.
-    pub workers: usize,
-    /// Requests that may wait for the supervisor, 1 to 65536; more are refused as busy.
-    pub mailbox: usize,
-    /// Longest time that one control command may take, 100 ms to 1 h.
-    #[serde(with = "units::duration")]
-    pub command_timeout: Duration,
-    /// Longest time that a whole shutdown may take, 1 s to 1 h. The default is below the 90 s
-    /// after which systemd kills what it stops.
-    #[serde(with = "units::duration")]
-    pub shutdown_timeout: Duration,
-    /// Absolute directory of the daemon's links, locks and sockets.
-    pub run_dir: PathBuf,
-    /// What a device that fails to start means for the others.
-    pub on_failure: OnFailure,
-}
-
-impl Default for SupervisorConfig {
-    fn default() -> Self {
-        Self {
-            workers: 64,
-            mailbox: 1024,
-            command_timeout: Duration::from_secs(10),
-            shutdown_timeout: Duration::from_secs(60),
-            run_dir: PathBuf::from("/run/ublkd"),
-            on_failure: OnFailure::default(),
-        }
-    }
-}
-
-/// What a device that fails to start means for the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnFailure {
-    /// It is reported and the others run.
-    #[default]
-    Continue,
-    /// Everything is shut down again.
-    Abort,
-}
-
-/// What is logged and how: the section `[log]`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LogConfig {
-    /// Least important level that is logged.
-    pub level: LogLevel,
-    /// For people or for programs.
-    pub format: LogFormat,
-}
-
-/// How important a log line is, most important first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LogLevel {
-    /// Code panicked, or data may be lost.
-    Critical,
-    /// Something failed.
-    Error,
-    /// Something is not as it should be; work goes on.
-    Warning,
-    /// What happens to devices.
-    #[default]
-    Info,
-    /// Each step and command.
-    Debug,
-    /// Everything; release builds do not have it.
-    Trace,
-}
-
-/// Form of the log lines, which go to stderr.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Terminal,
-    /// One JSON object a line.
-    Json,
 }
 
 /// Where a config comes from. Later sources win over earlier ones.
@@ -232,12 +147,11 @@ impl Sources {
         layers.push(layers::environment(&self.environment, last + 1, &mut problems));
         layers.push(layers::flags(&self.flags, last + 2, &mut problems));
         if entries.is_empty() && problems.is_empty() {
-            let place = Place::whole("", 0);
             let message = match files.is_empty() {
                 true => "no config was given: expected a file called *.toml or a directory of them",
                 false => "no device is configured: expected at least one [[device]]",
             };
-            problems.push(Problem::new(&place, "", message));
+            problems.push(Problem::new(&Place::nowhere(), "", message));
         }
 
         let typed = layers::merge(layers).and_then(|settings| {
@@ -245,8 +159,8 @@ impl Sources {
             Ok((settings, made))
         });
         let (settings, made) = typed.map_err(|error| {
-            let place = Place::whole("", 0);
-            ConfigError::new(vec![Problem::new(&place, "", format!("internal: {error}"))])
+            problems.push(Problem::new(&Place::nowhere(), "", format!("internal: {error}")));
+            ConfigError::new(std::mem::take(&mut problems))
         })?;
         conflict::check(&made, &entries, &mut problems);
         if !problems.is_empty() {

@@ -1,4 +1,4 @@
-//! A resolved config as TOML and JSON, in the words of the config itself.
+//! A resolved config as TOML, and as JSON by serde, in the words of the config itself.
 //!
 //! Invariant: what [`Config::to_toml`] writes loads again as an equal config (but for origins).
 
@@ -25,28 +25,22 @@ impl Config {
         }
         let device = self.devices.iter().map(|device| Entry { device, origin: false }).collect();
         let document = Document { supervisor: &self.supervisor, log: &self.log, device };
-        toml::to_string(&document).map_err(unwritable)
-    }
-
-    /// The config as JSON: `supervisor`, `log` and `devices`, each device with its `origin`.
-    ///
-    /// # Errors
-    /// Kind [`ErrorKind::Internal`] for an embedder's spec with a path that is not UTF-8.
-    pub fn to_json(&self) -> Result<String, Error> {
-        #[derive(Serialize)]
-        struct Document<'a> {
-            supervisor: &'a SupervisorConfig,
-            log: &'a LogConfig,
-            devices: Vec<Entry<'a>>,
-        }
-        let devices = self.devices.iter().map(|device| Entry { device, origin: true }).collect();
-        let document = Document { supervisor: &self.supervisor, log: &self.log, devices };
-        serde_json::to_string_pretty(&document).map_err(unwritable)
+        toml::to_string(&document).map_err(|error| {
+            Error::new(ErrorKind::Internal, format!("cannot write the config: {error}"))
+        })
     }
 }
 
-fn unwritable(error: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Internal, format!("cannot write the config: {error}"))
+impl Serialize for Config {
+    /// `supervisor`, `log` and `devices`, each device with its `origin`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let entry = |device| Entry { device, origin: true };
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("supervisor", &self.supervisor)?;
+        map.serialize_entry("log", &self.log)?;
+        map.serialize_entry("devices", &self.devices.iter().map(entry).collect::<Vec<_>>())?;
+        map.end()
+    }
 }
 
 /// A device with the keys of `[[device]]`.

@@ -36,6 +36,11 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// No source in particular.
+    pub(super) fn nowhere() -> Self {
+        Self::whole("", 0)
+    }
+
     /// A source as a whole.
     pub(super) fn whole(source: impl Into<String>, rank: usize) -> Self {
         Self { source: source.into(), rank, at: None, excerpt: None }

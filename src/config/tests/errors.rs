@@ -1,8 +1,9 @@
 //! What is wrong inside one file.
 
 use insta::assert_snapshot;
+use proptest::prelude::*;
 
-use super::{load, refused};
+use super::{Fixture, load, refused};
 
 #[test]
 fn f81_all_problems_of_a_file_are_told_at_once_with_their_places() {
@@ -430,7 +431,7 @@ fn long_lines_and_control_characters_do_not_spoil_the_excerpt() {
 
 #[test]
 fn f92_the_error_of_the_model_keeps_every_problem() {
-    let fixture = super::Fixture::new(&[("x.toml", "[log]\nlevel=1\nformat=2\n")]);
+    let fixture = Fixture::new(&[("x.toml", "[log]\nlevel=1\nformat=2\n")]);
     let error = fixture.sources(&["x.toml"]).load().expect_err("it was taken");
     assert_eq!(error.problems.len(), 2);
     let json = serde_json::to_value(&error.problems[0]).expect("JSON");
@@ -439,4 +440,32 @@ fn f92_the_error_of_the_model_keeps_every_problem() {
     let error = crate::model::Error::from(error);
     assert_eq!(error.kind(), crate::model::ErrorKind::Invalid);
     assert!(error.to_string().contains("log.format"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Whatever happens to a config, it loads or is refused with places that exist.
+    #[test]
+    fn f81_a_mangled_config_never_panics(
+        cuts in prop::collection::vec((0..1000usize, 0..20usize, "[\\[\\]{}=\"'\u{e4}n0.#\r\n\t a]{0,4}"), 0..4),
+    ) {
+        let example = include_str!("../../../config/ublkd.toml").lines();
+        let keys: Vec<&str> = example.filter(|line| !line.starts_with('#')).collect();
+        let mut text: Vec<char> = keys.join("\n").chars().collect();
+        for (at, len, insert) in cuts {
+            let at = at * text.len() / 1000;
+            let end = (at + len).min(text.len());
+            text.splice(at..end, insert.chars());
+        }
+        let text: String = text.into_iter().collect();
+        let fixture = Fixture::new(&[("x.toml", &text)]);
+        if let Err(error) = fixture.sources(&["x.toml"]).load() {
+            prop_assert!(!error.problems.is_empty());
+            for problem in error.problems {
+                prop_assert!(problem.line.is_none_or(|line| line <= text.split('\n').count()));
+                prop_assert!(!problem.to_string().is_empty());
+            }
+        }
+    }
 }

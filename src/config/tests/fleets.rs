@@ -134,3 +134,11 @@ fn duplicate_names_and_ids_are_told_with_both_places() {
       |      ^^^^^^^
     "#);
 }
+
+#[test]
+fn a_fleet_whose_count_is_wrong_is_told_that_and_nothing_else() {
+    let text = "[[device]]\nname='v{n}'\ntarget='null'\nsize='1M'\ncount=0\nstart=1\n";
+    let said = refused(text);
+    assert_eq!(said.lines().count(), 4, "{said}");
+    assert!(said.contains("count: 0 is out of range: 1 to 65536"), "{said}");
+}

@@ -40,6 +40,7 @@ fn later_files_win_key_by_key_then_environment_then_flags() {
             ("UBLKD__LOG__LEVEL", "debug"),
             ("PATH", "/bin"),
             ("UBLKD_SOCKET", "/x"),
+            ("UBLKD_LOG", "x"),
         ],
     )
     .flag("supervisor.workers", "4");

@@ -56,7 +56,8 @@ fn the_resolved_config_loads_as_itself() {
 fn the_resolved_config_as_json() {
     let fixture = Fixture::new(&[("x.toml", EVERYTHING)]);
     let config = fixture.sources(&["x.toml"]).target("mine").load().expect("a config");
-    let text = config.to_json().expect("JSON").replace(&fixture.path(""), "DIR/");
+    let text =
+        serde_json::to_string_pretty(&config).expect("JSON").replace(&fixture.path(""), "DIR/");
     insta::assert_snapshot!(text, @r#"
     {
       "supervisor": {

@@ -1,0 +1,94 @@
+//! The settings that are not devices, typed: `[supervisor]` and `[log]`.
+//!
+//! Invariant: the values of a loaded config are in the ranges that are told here; the table in
+//! `schema` has the same defaults (a test compares them).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How the supervisor works: the section `[supervisor]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SupervisorConfig {
+    /// Lifecycle operations (starts and teardowns) that run at once, 1 to 1024.
+    pub workers: usize,
+    /// Requests that may wait for the supervisor, 1 to 65536; more are refused as busy.
+    pub mailbox: usize,
+    /// Longest time that one control command may take, 100 ms to 1 h.
+    #[serde(with = "super::units::duration")]
+    pub command_timeout: Duration,
+    /// Longest time that a whole shutdown may take, 1 s to 1 h. The default is below the 90 s
+    /// after which systemd kills what it stops.
+    #[serde(with = "super::units::duration")]
+    pub shutdown_timeout: Duration,
+    /// Absolute directory of the daemon's links, locks and sockets.
+    pub run_dir: PathBuf,
+    /// What a device that fails to start means for the others.
+    pub on_failure: OnFailure,
+}
+
+impl Default for SupervisorConfig {
+    fn default() -> Self {
+        Self {
+            workers: 64,
+            mailbox: 1024,
+            command_timeout: Duration::from_secs(10),
+            shutdown_timeout: Duration::from_secs(60),
+            run_dir: PathBuf::from("/run/ublkd"),
+            on_failure: OnFailure::default(),
+        }
+    }
+}
+
+/// What a device that fails to start means for the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// It is reported and the others run.
+    #[default]
+    Continue,
+    /// Everything is shut down again.
+    Abort,
+}
+
+/// What is logged and how: the section `[log]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogConfig {
+    /// Least important level that is logged.
+    pub level: LogLevel,
+    /// For people or for programs.
+    pub format: LogFormat,
+}
+
+/// How important a log line is, most important first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// Code panicked, or data may be lost.
+    Critical,
+    /// Something failed.
+    Error,
+    /// Something is not as it should be; work goes on.
+    Warning,
+    /// What happens to devices.
+    #[default]
+    Info,
+    /// Each step and command.
+    Debug,
+    /// Everything; release builds do not have it.
+    Trace,
+}
+
+/// Form of the log lines, which go to stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Terminal,
+    /// One JSON object a line.
+    Json,
+}

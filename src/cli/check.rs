@@ -7,7 +7,7 @@ use crate::daemon::ExitStatus;
 
 pub(super) fn check(args: &Check) -> ExitStatus {
     match load(&args.config) {
-        Ok(config) if args.format.json => finish(config.to_json()),
+        Ok(config) if args.format.json => finish(render::json(&config)),
         Ok(config) => finish(Ok(render::resolved(&config, Extent::Short))),
         Err(status) => status,
     }

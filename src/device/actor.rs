@@ -242,20 +242,29 @@ impl Handler<QueueBroke> for Device {
 
     fn handle(&mut self, QueueBroke(event): QueueBroke, ctx: &mut Context<Self>) {
         let error = match event {
+            // The queue thread has logged it.
             QueueEvent::Panicked(queue, panic) => {
-                let place = panic.location.clone().unwrap_or_else(|| "unknown".to_owned());
-                slog::crit!(self.body.log.borrow(), "{panic}"; "queue" => queue.0, "place" => place);
                 let text = format!("queue {queue}: {panic}");
                 self.body.add_panic(panic);
                 Error::new(ErrorKind::Panicked, text)
             }
+            QueueEvent::TakenAway(queue) => {
+                // A STOP of ours does that.
+                if self.body.state() != DeviceState::Live {
+                    return;
+                }
+                let text =
+                    format!("somebody else stopped the device: queue {queue} was taken away");
+                Error::new(ErrorKind::NotFound, text)
+            }
             QueueEvent::Failed(queue, why) => {
-                slog::error!(self.body.log.borrow(), "queue failed: {why}"; "queue" => queue.0);
                 Error::new(ErrorKind::Io, format!("queue {queue} failed: {why}"))
             }
         };
         let error = error.at(self.body.stage()).device(self.body.name());
-        self.body.set_error(self.body.id().into_iter().fold(error, Error::id));
+        let error = self.body.id().into_iter().fold(error, Error::id);
+        slog::error!(self.body.log.borrow(), "broke: {error}");
+        self.body.set_error(error);
         self.body.broken.notify_one();
         self.fault(ctx);
     }

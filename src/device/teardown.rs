@@ -266,8 +266,8 @@ impl Course<'_> {
             Event::Lost => OutcomeKind::Wedged,
             Event::Remains => OutcomeKind::TimedOut,
             _ if self.body.panicked() => OutcomeKind::Panicked,
-            _ if cause.is_some() || self.trouble.is_some() => OutcomeKind::Failed,
             _ if self.gone => OutcomeKind::AlreadyGone,
+            _ if cause.is_some() || self.trouble.is_some() => OutcomeKind::Failed,
             _ => OutcomeKind::Deleted,
         };
         // What is left matters more than why it was taken down.

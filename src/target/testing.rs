@@ -79,7 +79,9 @@ impl LocalQueue {
                     let _ = match notice {
                         QueueNotice::Ready => ready.send(Ok(())),
                         QueueNotice::NotReady(error) => ready.send(Err(error)),
-                        QueueNotice::Panicked(_) | QueueNotice::Failed(_) => Ok(()),
+                        QueueNotice::Panicked(_)
+                        | QueueNotice::TakenAway
+                        | QueueNotice::Failed(_) => Ok(()),
                     };
                 };
                 run_queue(&plan, &control, |setup| Ok(LocalPort::new(&setup, jobs)), tell)

@@ -23,8 +23,10 @@ pub enum QueueEvent {
     /// Code of the target panicked; the queue answers `EIO` to everything until it is stopped.
     /// It was logged, and comes again as the queue's exit.
     Panicked(QueueId, PanicReport),
-    /// The ring or the mapping failed, or the kernel took every tag back (as it does on
-    /// `STOP_DEV`, whoever sent it); the thread has ended.
+    /// The kernel took every tag back, as it does on `STOP_DEV`, whoever sent it; the thread has
+    /// ended.
+    TakenAway(QueueId),
+    /// The ring or the mapping failed; the thread has ended.
     Failed(QueueId, String),
 }
 

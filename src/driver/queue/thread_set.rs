@@ -185,6 +185,7 @@ impl Queue {
                         is_ready(Err(error.device(&context.device).id(context.id)));
                     }
                     QueueNotice::Panicked(report) => events(QueueEvent::Panicked(id, report)),
+                    QueueNotice::TakenAway => events(QueueEvent::TakenAway(id)),
                     QueueNotice::Failed(text) => events(QueueEvent::Failed(id, text)),
                 };
                 let ended = run_queue(&queue_plan, &control, |setup| make(setup), tell);

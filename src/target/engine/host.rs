@@ -54,7 +54,9 @@ pub enum QueueNotice {
     NotReady(Error),
     /// The target panicked; the queue answers `EIO` to everything until it is stopped.
     Panicked(PanicReport),
-    /// The ring or the driver failed, or the kernel took the queue away; the thread ends.
+    /// The kernel took every tag back unasked; the thread ends.
+    TakenAway,
+    /// The ring or the driver failed; the thread ends.
     Failed(String),
 }
 
@@ -135,6 +137,6 @@ fn told(log: &Logger, notice: Notice) -> QueueNotice {
                 "panic" => %report);
             QueueNotice::Panicked(report)
         }
-        Notice::TakenAway => QueueNotice::Failed("the kernel took the queue away".to_owned()),
+        Notice::TakenAway => QueueNotice::TakenAway,
     }
 }

@@ -14,6 +14,23 @@ use super::{Geometry, Io, IoResult, QueueContext, QueueTarget, Serve, Target, wi
 use crate::model::{Error, FaultSpec};
 
 /// A target whose queues share one [`Serve`].
+///
+/// ```
+/// use ublkd::target::{Geometry, Io, IoResult, Op, Serve, Shared};
+///
+/// struct Zeroes;
+///
+/// impl Serve for Zeroes {
+///     async fn serve(&self, io: &mut Io) -> IoResult {
+///         if io.op() == Op::Read {
+///             io.buf_mut().fill(0);
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let target = Shared::new(Geometry::new(1 << 30, 512), Zeroes);
+/// ```
 pub struct Shared<S> {
     serve: Arc<S>,
     geometry: Geometry,

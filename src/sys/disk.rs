@@ -1,16 +1,17 @@
 //! What the kernel says of an open file or block device: block sizes, what direct I/O needs.
 //!
-//! Invariants: reads only; whatever an old kernel or a missing sysfs does not tell is `None`, never a
-//! guess. Sizes are in bytes.
+//! Invariants: reads only; whatever an old kernel or a missing sysfs does not tell is `None`, never
+//! a guess. Sizes are in bytes.
 
 use std::ffi::c_uint;
-use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::libc;
+
+use super::holders::DiskNumber;
+use super::host::Host;
 
 /// Block sizes of a block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,18 +89,19 @@ impl DirectAlignment {
 /// An attribute of the request queue of block device `dev` (a partition has its disk's), from
 /// sysfs. `None` for what is no block device (the device numbers of btrfs, overlayfs, NFS).
 #[must_use]
-pub fn queue_attribute(dev: u64, attribute: &str) -> Option<u64> {
-    let device = format!("/sys/dev/block/{}:{}", libc::major(dev), libc::minor(dev));
+pub fn queue_attribute(host: &Host, dev: u64, attribute: &str) -> Option<u64> {
+    let device = format!("/sys/dev/block/{}", DiskNumber::of_rdev(dev));
     // `..` is resolved behind the symbolic link: the partition's disk.
-    ["queue", "../queue"].iter().find_map(|queue| {
-        let path = PathBuf::from(&device).join(queue).join(attribute);
-        fs::read_to_string(path).ok()?.trim().parse().ok()
-    })
+    ["queue", "../queue"]
+        .iter()
+        .find_map(|queue| host.number(format!("{device}/{queue}/{attribute}")))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::fd::AsFd;
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -111,8 +113,17 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_queue_has_no_attributes() {
-        // Major 0 is for file systems without a block device.
-        assert_eq!(queue_attribute(libc::makedev(0, 1), "logical_block_size"), None);
+    fn a_partition_has_the_attributes_of_its_disk() -> Result<(), Box<dyn std::error::Error>> {
+        let root = tempfile::tempdir()?;
+        let host = Host::at(root.path());
+        fs::create_dir_all(host.path("/sys/devices/sda/queue"))?;
+        fs::create_dir_all(host.path("/sys/devices/sda/sda1"))?;
+        fs::create_dir_all(host.path("/sys/dev/block"))?;
+        fs::write(host.path("/sys/devices/sda/queue/logical_block_size"), "4096\n")?;
+        symlink("../../devices/sda", host.path("/sys/dev/block/8:0"))?;
+        symlink("../../devices/sda/sda1", host.path("/sys/dev/block/8:1"))?;
+        let block = |minor| queue_attribute(&host, libc::makedev(8, minor), "logical_block_size");
+        assert_eq!([block(0), block(1), block(2)], [Some(4096), Some(4096), None]);
+        Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! The operating system, narrow and safe outside: io_uring, buffers, threads, wakeups, panics, memory
-//! and locks that backends need, and facts about the host.
+//! The operating system, narrow and safe outside: io_uring, buffers, threads, wakeups, panics,
+//! memory and locks that backends need, and facts about the host.
 //!
 //! ```text
 //!   Arena ── Buffer, one a tag ──┐
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Invariants: `unsafe` is only here and in `driver::ublk`, each block says why it is sound; no
-//! operation outlives its memory, whatever is dropped or forgotten; what is read is below `/proc`, `/sys`
-//! and `/dev`; nothing here reads the environment or signals.
+//! operation outlives its memory, whatever is dropped or forgotten; what is read is below `/proc`,
+//! `/sys` and `/dev`; nothing here reads the environment or signals.
 
 pub mod arena;
 pub mod census;

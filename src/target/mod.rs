@@ -25,6 +25,8 @@ mod registry;
 mod request;
 mod shared;
 pub mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use delay::Delay;
 pub use faulty::{Faulty, with_faults};

@@ -2,8 +2,8 @@
 //! device.
 //!
 //! It has no volatile cache in the sense of the block layer, since a FLUSH would make nothing
-//! safer: FLUSH and FUA are answered at once. A host out of memory ends processes, as with any memory;
-//! the size of a device is a promise of address space only.
+//! safer: FLUSH and FUA are answered at once. A host out of memory ends processes, as with any
+//! memory; the size of a device is a promise of address space only.
 
 use nix::libc;
 
@@ -11,8 +11,8 @@ use super::{Discard, Errno, Geometry, Io, IoResult, Op, Serve};
 use crate::model::Error;
 use crate::sys::shared_memory::SharedMemory;
 
-/// Largest DISCARD and WRITE_ZEROES: giving this much back keeps the queue from other requests for a
-/// few milliseconds.
+/// Largest DISCARD and WRITE_ZEROES: giving this much back keeps the queue from other requests for
+/// a few milliseconds.
 const MAX_DISCARD: u32 = 64 << 20;
 
 /// What a RAM device of `size` bytes says of itself.

@@ -11,6 +11,7 @@ use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, fallocate, fcntl};
 use super::open::{Backing, FileId};
 use crate::model::{Error, ErrorKind};
 use crate::sys::disk::{BlockDevice, DirectAlignment, queue_attribute};
+use crate::sys::host::Host;
 
 /// Alignment of the queues' buffers, and the block of nearly every file system and disk, which is
 /// safe to take where nothing better is known.
@@ -88,8 +89,9 @@ impl Facts {
     fn of_disk(disk: BlockDevice, number: u64, size: u64, writable: bool) -> Self {
         // A hole in a block device is a WRITE_ZEROES that may unmap: what the device lacks, the
         // kernel refuses (blkdev_fallocate in block/fops.c).
-        let zeroes = queue_attribute(number, "write_zeroes_max_bytes").unwrap_or(0);
-        let unit = queue_attribute(number, "discard_granularity")
+        let host = Host::default();
+        let zeroes = queue_attribute(&host, number, "write_zeroes_max_bytes").unwrap_or(0);
+        let unit = queue_attribute(&host, number, "discard_granularity")
             .and_then(|bytes| u32::try_from(bytes).ok())
             .unwrap_or(0)
             .max(disk.logical_block);
@@ -126,7 +128,7 @@ fn direct_block(file: &File, disk: u64) -> Result<u32, String> {
             Err(format!("it takes buffers aligned to {memory} bytes only"))
         }
         Some(DirectAlignment { offset, .. }) => Ok(offset.max(SECTOR)),
-        None => Ok(queue_attribute(disk, "logical_block_size")
+        None => Ok(queue_attribute(&Host::default(), disk, "logical_block_size")
             .and_then(|block| u32::try_from(block).ok())
             .unwrap_or(PAGE)),
     }

@@ -1,24 +1,26 @@
 //! A file or a block device as a disk.
 //!
 //! ```text
-//!   path ── find ──> Backing ── open, lock ──> Claim ── facts ──> Facts ── plan ──> Geometry, direct?, notes
-//!                                       └──────────── Loop: Serve ────────────┘
+//!   path ── find ──> Backing ── open, lock ──> Claim ── ask ──> Facts ── plan ──> Geometry
+//!                                               │                        direct or not, notes
+//!                                               └──> Loop: Serve
 //! ```
 //!
 //! What is decided here, and why:
 //!
-//! - *Ownership.* A backing has one writer or any number of readers, on the whole host, under whatever
-//!   name; it is free again when the device is gone or the process has died. See [`lock`].
+//! - *Ownership.* A backing has one writer or any number of readers, on the whole host, under
+//!   whatever name; it is free again when the device is gone or the process has died. See [`lock`].
 //! - *Block size.* The least that the backing takes: for direct I/O what its file system or device
 //!   says, for a block device its own logical block, else 512. More can be asked for; less is an
 //!   error.
-//! - *Direct I/O that cannot be done* (a file system without it, blocks of more than 4096 bytes) becomes
-//!   buffered I/O and a note for the operator.
+//! - *Direct I/O that cannot be done* (a file system without it, blocks of more than 4096 bytes)
+//!   becomes buffered I/O and a note for the operator.
 //! - *Size.* Rounded down to whole blocks, with a note; less than one block is an error.
-//! - *Durability.* Both the page cache and a disk's own cache are volatile: the device says so, FLUSH is
-//!   `fdatasync`, and a FUA write is one write with `RWF_DSYNC`.
-//! - *DISCARD* punches a hole, so that reads give zeroes and the blocks are free. Where holes cannot be
-//!   punched the device offers neither it nor WRITE_ZEROES, and the kernel writes zeroes itself.
+//! - *Durability.* Both the page cache and a disk's own cache are volatile: the device says so,
+//!   FLUSH is `fdatasync`, and a FUA write is one write with `RWF_DSYNC`.
+//! - *DISCARD* punches a hole, so that reads give zeroes and the blocks are free. Where holes
+//!   cannot be punched the device offers neither it nor WRITE_ZEROES, and the kernel writes zeroes
+//!   itself.
 //!
 //! Invariants: nothing is written through a read-only device; every descriptor is closed on exec; a
 //! fifo, a tape or a terminal is never opened, only looked at.

@@ -63,8 +63,8 @@ impl Backing {
         Ok(Self { path: path.to_owned(), id, place })
     }
 
-    /// Opens it. A block device that is written to is claimed (`O_EXCL`): the kernel then keeps mounts,
-    /// device mapper and other claimants off, under any of the device's names.
+    /// Opens it. A block device that is written to is claimed (`O_EXCL`): the kernel then keeps
+    /// mounts, device mapper and other claimants off, under any of the device's names.
     ///
     /// # Errors
     /// What the kernel says: `EBUSY` for a block device that is claimed already.

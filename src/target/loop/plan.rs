@@ -24,8 +24,8 @@ pub(super) struct Plan {
 /// Decides. `path` is for texts only.
 ///
 /// # Errors
-/// Kind [`ErrorKind::Invalid`]: the backing is smaller than one block, or a smaller block was asked for
-/// than it takes.
+/// Kind [`ErrorKind::Invalid`]: the backing is smaller than one block, or a smaller block was asked
+/// for than it takes.
 pub(super) fn plan(
     facts: &Facts,
     path: &Path,
@@ -64,7 +64,8 @@ pub(super) fn plan(
     }
     if rest != 0 {
         notes.push(format!(
-            "the last {rest} bytes of {path:?} are no whole block of {logical} and not part of the device"
+            "the last {rest} bytes of {path:?} are no whole block of {logical} and not part of the \
+             device"
         ));
     }
 

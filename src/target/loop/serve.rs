@@ -48,7 +48,7 @@ async fn zero(io: &Io, file: BorrowedFd<'_>) -> IoResult {
     let fallocate = |mode: FallocateFlags| io.fallocate(file, mode.bits(), offset, len);
     if request.no_unmap {
         match fallocate(zero_range).await {
-            // Memory and network file systems have no such mode: make a hole and fill it with blocks.
+            // Memory and network file systems lack the mode: make a hole and fill it with blocks.
             Err(Errno(libc::EOPNOTSUPP)) => {
                 fallocate(punch_hole()).await?;
                 fallocate(keep_size).await?;

@@ -10,11 +10,14 @@
 //! is removed and nobody has it open; the id is free only when no reference is left.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use nix::libc;
 use tokio::sync::Mutex;
 
+use super::QueueMode;
 use super::disk::{Service, SimDisk};
+use super::wire::{Wire, Wires};
 use super::work::Flag;
 use crate::driver::{AddDevice, Features, KernelDevice, KernelState, Params};
 use crate::model::{DeviceId, LIMITS, QueueSpec};
@@ -60,8 +63,10 @@ pub(super) struct Device {
     pub(super) deleted: Cell<bool>,
     /// Started, and the disk is not freed yet.
     pub(super) used: Cell<bool>,
+    /// To queue threads, one a queue; none where queues are virtual.
+    pub(super) wires: Wires,
     /// Every tag of every queue was fetched.
-    pub(super) fetched: Flag,
+    pub(super) ready: Flag,
     /// Fetched tags have come back with ABORT.
     pub(super) cancelled: Flag,
     /// The id is free.
@@ -71,14 +76,25 @@ pub(super) struct Device {
     attached: Cell<bool>,
     service: Cell<Service>,
     open: Cell<bool>,
-    /// Tags that each queue has fetched.
-    tags: RefCell<Vec<u16>>,
+    /// Tags of each queue that a server is to fetch.
+    reserved: RefCell<Vec<u16>>,
+    /// Tags that have been fetched, of all queues.
+    tags: Cell<u32>,
     references: Cell<[u32; 4]>,
     file: Cell<[u32; 3]>,
 }
 
 impl Device {
-    pub(super) fn new(id: DeviceId, queues: QueueSpec, features: Features) -> Self {
+    pub(super) fn new(
+        id: DeviceId,
+        queues: QueueSpec,
+        features: Features,
+        mode: QueueMode,
+    ) -> Self {
+        let wires = match mode {
+            QueueMode::Virtual => 0,
+            QueueMode::Threads => queues.count,
+        };
         Self {
             id,
             queues,
@@ -89,14 +105,16 @@ impl Device {
             params: Cell::new(None),
             deleted: Cell::new(false),
             used: Cell::new(false),
-            fetched: Flag::default(),
+            wires: (0..wires).map(|_| Wire::default()).collect(),
+            ready: Flag::default(),
             cancelled: Flag::default(),
             gone: Flag::default(),
             disk: RefCell::default(),
             attached: Cell::new(false),
             service: Cell::new(Service::Serving),
             open: Cell::new(false),
-            tags: RefCell::new(vec![0; usize::from(queues.count)]),
+            reserved: RefCell::new(vec![0; usize::from(queues.count)]),
+            tags: Cell::new(0),
             references: Cell::new([1, 0, 0, 0]),
             file: Cell::new([0; 3]),
         }
@@ -172,30 +190,54 @@ impl Device {
         self.file.get()
     }
 
-    /// Fetches `depth` tags of a queue.
-    pub(super) fn fetch(&self, queue: u16, depth: u16) -> Result<(), Refusal> {
-        let mut tags = self.tags.borrow_mut();
-        let Some(fetched) = tags.get_mut(usize::from(queue)) else {
+    /// A server is about to fetch `depth` tags of a queue.
+    pub(super) fn reserve(&self, queue: u16, depth: u16) -> Result<(), Refusal> {
+        let mut reserved = self.reserved.borrow_mut();
+        let Some(reserved) = reserved.get_mut(usize::from(queue)) else {
             return Err((libc::EINVAL, "the device has no such queue"));
         };
-        if self.fetched.is_raised() {
+        if self.ready.is_raised() {
             return Err((libc::EBUSY, "every tag has been fetched before"));
         }
-        if *fetched + depth > self.queues.depth {
+        if *reserved + depth > self.queues.depth {
             return Err((libc::EINVAL, "the queue has no such tag, or it was fetched before"));
         }
-        *fetched += depth;
-        if tags.iter().all(|fetched| *fetched == self.queues.depth) {
-            self.fetched.raise();
-        }
+        *reserved += depth;
         Ok(())
     }
 
-    /// Forgets what was fetched, for the next server.
+    /// `depth` reserved tags have been fetched.
+    pub(super) fn fetched(&self, depth: u16) {
+        self.tags.set(self.tags.get() + u32::from(depth));
+        if self.tags.get() == u32::from(self.queues.depth) * u32::from(self.queues.count) {
+            self.ready.raise();
+        }
+    }
+
+    /// Every fetched tag comes back with ABORT.
+    pub(super) fn cancel(&self) {
+        self.cancelled.raise();
+        self.wires.iter().for_each(|wire| wire.cancel(true));
+    }
+
+    /// The file is released: forgets what was fetched, for the next server.
     pub(super) fn forget_tags(&self) {
-        self.tags.borrow_mut().fill(0);
-        self.fetched.lower();
+        self.reserved.borrow_mut().fill(0);
+        self.tags.set(0);
+        self.ready.lower();
         self.cancelled.lower();
+        self.wires.iter().for_each(|wire| wire.cancel(false));
+    }
+
+    /// A ring is gone: the kernel knows that its queue will not serve any more.
+    pub(super) fn lost_server(&self) {
+        self.set_service(if self.waits_for_server() { Service::Silent } else { Service::Failing });
+    }
+
+    /// The file is released: nobody will answer what queues had taken.
+    pub(super) fn release_orphans(&self) {
+        let reissue = self.features.has(Features::USER_RECOVERY_REISSUE);
+        self.wires.iter().for_each(|wire| wire.release_orphans(reissue));
     }
 
     /// What becomes of requests from now on.
@@ -217,8 +259,8 @@ impl Device {
     }
 
     /// Makes the disk that START_DEV shows.
-    pub(super) fn attach_disk(&self) {
-        let disk = SimDisk::new(self.id);
+    pub(super) fn attach_disk(&self, params: Params) {
+        let disk = SimDisk::new(self.id, params, Arc::clone(&self.wires));
         disk.set_service(self.service.get());
         *self.disk.borrow_mut() = Some(disk);
         self.attached.set(true);
@@ -251,7 +293,7 @@ impl Device {
         if !geometry.physical_block.is_power_of_two() || geometry.physical_block < logical {
             return Err((libc::EINVAL, "the physical block is smaller than the logical one"));
         }
-        if max_io > self.queues.max_io {
+        if !(LIMITS.max_io_min..=self.queues.max_io).contains(&max_io) {
             return Err((libc::EINVAL, "the largest request exceeds what ADD_DEV was told"));
         }
         if geometry.discard.is_some_and(|discard| discard.granularity == 0) {
@@ -263,6 +305,11 @@ impl Device {
     /// Whether the loss of its server removes the disk.
     pub(super) fn dies_with_server(&self) -> bool {
         !self.features.has(Features::USER_RECOVERY)
+    }
+
+    /// Whether I/O waits when its server is lost.
+    pub(super) fn waits_for_server(&self) -> bool {
+        !self.dies_with_server() && !self.features.has(Features::USER_RECOVERY_FAIL_IO)
     }
 }
 

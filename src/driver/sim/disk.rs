@@ -1,7 +1,7 @@
 //! The block device of a simulated ublk device, as its users see it.
 //!
 //! ```text
-//!   SimDisk::submit ──> serving: answered at once
+//!   SimDisk::submit ──> serving: a queue's wire, or answered at once where queues are virtual
 //!                  ├──> silent:  waits until somebody serves or the kernel gives up
 //!                  └──> failing: EIO at once
 //! ```
@@ -14,13 +14,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::sync::{oneshot, watch};
 
+use super::wire::{Wire, Wires};
+use crate::driver::Params;
 use crate::model::{DeviceId, Error};
-use crate::target::{Errno, Op, Request};
+use crate::target::{Errno, Geometry, Op, Request};
 
 /// What becomes of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +42,14 @@ pub struct SimDisk(Arc<Shared>);
 
 struct Shared {
     id: DeviceId,
+    params: Params,
     state: Mutex<State>,
+    /// To the queues that have threads; none where queues are virtual.
+    wires: Wires,
+    /// Requests go to the queues in turn.
+    turn: AtomicUsize,
     openers: watch::Sender<usize>,
-    in_flight: watch::Sender<usize>,
+    in_flight: Arc<watch::Sender<usize>>,
 }
 
 struct State {
@@ -51,9 +59,13 @@ struct State {
     waiting: Vec<Pending>,
 }
 
-struct Pending {
-    data: Vec<u8>,
-    answer: oneshot::Sender<Result<Vec<u8>, Errno>>,
+/// A request that was accepted. Dropping it answers `EIO`.
+pub(super) struct Pending {
+    pub(super) request: Request,
+    pub(super) data: Vec<u8>,
+    /// Gone only when it is answered.
+    answer: Option<oneshot::Sender<Result<Vec<u8>, Errno>>>,
+    in_flight: Arc<watch::Sender<usize>>,
 }
 
 /// A user who has the block device open. Dropping it closes it.
@@ -63,13 +75,16 @@ pub struct Hold(Arc<Shared>);
 pub struct Ticket(oneshot::Receiver<Result<Vec<u8>, Errno>>);
 
 impl SimDisk {
-    pub(super) fn new(id: DeviceId) -> Self {
+    pub(super) fn new(id: DeviceId, params: Params, wires: Wires) -> Self {
         let state = State { service: Service::Serving, removed: false, waiting: Vec::new() };
         Self(Arc::new(Shared {
             id,
+            params,
             state: Mutex::new(state),
+            wires,
+            turn: AtomicUsize::new(0),
             openers: watch::Sender::new(0),
-            in_flight: watch::Sender::new(0),
+            in_flight: Arc::new(watch::Sender::new(0)),
         }))
     }
 
@@ -86,38 +101,61 @@ impl SimDisk {
         Ok(Hold(Arc::clone(&self.0)))
     }
 
-    /// Sends a request; `data` is what a write carries, and of the length that a read wants.
-    pub fn submit(&self, _request: Request, data: Vec<u8>) -> Ticket {
+    /// Sends a request. `data` is what a write carries, and of the length that a read wants.
+    /// What exceeds the disk, its block or its largest request is answered with an error at once.
+    pub fn submit(&self, request: Request, data: Vec<u8>) -> Ticket {
         let (answer, answered) = oneshot::channel();
-        let pending = Pending { data, answer };
+        let in_flight = Arc::clone(&self.0.in_flight);
+        in_flight.send_modify(|count| *count += 1);
+        let pending = Pending { request, data, answer: Some(answer), in_flight };
+        let refused = self.0.check(&pending);
         let mut state = self.0.lock();
-        match (state.removed, state.service) {
-            (true, _) | (_, Service::Failing) => pending.finish(Err(Errno(nix::libc::EIO))),
-            (_, Service::Serving) => pending.finish(Ok(())),
-            (_, Service::Silent) => {
-                self.0.in_flight.send_modify(|count| *count += 1);
-                state.waiting.push(pending);
-            }
+        match (refused, state.removed, state.service) {
+            (Some(errno), _, _) => pending.finish(Err(Errno(errno))),
+            (_, true, _) | (_, _, Service::Failing) => drop(pending),
+            (_, _, Service::Silent) => state.waiting.push(pending),
+            (_, _, Service::Serving) => self.serve(pending),
         }
         Ticket(answered)
+    }
+
+    fn serve(&self, pending: Pending) {
+        match self.next_wire() {
+            Some(wire) => wire.send(pending),
+            None => pending.finish(Ok(())),
+        }
+    }
+
+    fn next_wire(&self) -> Option<&Wire> {
+        let turn = self.0.turn.fetch_add(1, Ordering::Relaxed);
+        self.0.wires.get(turn.checked_rem(self.0.wires.len())?)
     }
 
     /// Reads into `data` and waits for it: not on the thread of the simulated kernel.
     ///
     /// # Errors
-    /// The errno the request was answered with.
+    /// The errno that a request was answered with.
     pub fn read_at(&self, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
-        let read = request(Op::Read, offset, data.len());
-        data.copy_from_slice(&self.submit(read, vec![0; data.len()]).wait()?);
+        let mut at = offset;
+        for part in data.chunks_mut(self.0.params.max_io as usize) {
+            let read = request(Op::Read, at, part.len());
+            part.copy_from_slice(&self.submit(read, vec![0; part.len()]).wait()?);
+            at += part.len() as u64;
+        }
         Ok(())
     }
 
     /// Writes `data` and waits for it: not on the thread of the simulated kernel.
     ///
     /// # Errors
-    /// The errno the request was answered with.
+    /// The errno that a request was answered with.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        self.submit(request(Op::Write, offset, data.len()), data.to_vec()).wait().map(drop)
+        let mut at = offset;
+        for part in data.chunks(self.0.params.max_io as usize) {
+            self.submit(request(Op::Write, at, part.len()), part.to_vec()).wait()?;
+            at += part.len() as u64;
+        }
+        Ok(())
     }
 
     /// Flushes and waits for it: not on the thread of the simulated kernel.
@@ -126,6 +164,12 @@ impl SimDisk {
     /// The errno the request was answered with.
     pub fn flush(&self) -> Result<(), Errno> {
         self.submit(request(Op::Flush, 0, 0), Vec::new()).wait().map(drop)
+    }
+
+    /// Size, block sizes and abilities, as its users see them.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.0.params.geometry
     }
 
     /// Users who have it open.
@@ -144,15 +188,22 @@ impl SimDisk {
     pub(super) fn set_service(&self, service: Service) {
         let mut state = self.0.lock();
         state.service = service;
-        let result = match service {
+        let waiting = match service {
             Service::Silent => return,
-            Service::Serving => Ok(()),
-            Service::Failing => Err(Errno(nix::libc::EIO)),
+            Service::Serving | Service::Failing => std::mem::take(&mut state.waiting),
         };
-        for pending in state.waiting.drain(..) {
-            pending.finish(result);
-            self.0.in_flight.send_modify(|count| *count -= 1);
+        drop(state);
+        if service == Service::Failing {
+            self.0.wires.iter().for_each(Wire::fail_untaken);
+            return drop(waiting);
         }
+        waiting.into_iter().for_each(|pending| self.serve(pending));
+    }
+
+    /// What an opener (udev, a partition scan) still reads while the disk is being removed.
+    pub(super) async fn probe(&self) -> Result<(), Errno> {
+        let block = self.0.params.geometry.logical_block as usize;
+        self.submit(request(Op::Read, 0, block), vec![0; block]).await.map(drop)
     }
 
     /// From now on nobody can open it or send it anything; what is in flight goes on.
@@ -172,9 +223,18 @@ impl SimDisk {
 }
 
 impl Pending {
-    fn finish(self, result: Result<(), Errno>) {
-        // The issuer may have given up.
-        let _ = self.answer.send(result.map(|()| self.data));
+    /// Answers it; a success gives the data back.
+    pub(super) fn finish(mut self, result: Result<(), Errno>) {
+        if let Some(answer) = self.answer.take() {
+            // The issuer may have given up.
+            let _ = answer.send(result.map(|()| std::mem::take(&mut self.data)));
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.in_flight.send_modify(|count| *count -= 1);
     }
 }
 
@@ -198,6 +258,25 @@ impl Future for Ticket {
 }
 
 impl Shared {
+    /// What the block layer would not let through.
+    fn check(&self, Pending { request, data, .. }: &Pending) -> Option<i32> {
+        let Params { geometry, max_io } = &self.params;
+        let len = u64::from(request.len);
+        let block = u64::from(geometry.logical_block);
+        let changes = !matches!(request.op, Op::Read | Op::Flush);
+        if request.data_len() != data.len() || (request.data_len() > *max_io as usize) {
+            return Some(nix::libc::EINVAL);
+        }
+        if !len.is_multiple_of(block) || !request.offset.is_multiple_of(block) {
+            return Some(nix::libc::EINVAL);
+        }
+        if changes && geometry.read_only {
+            return Some(nix::libc::EPERM);
+        }
+        let end = request.offset.checked_add(len);
+        end.is_none_or(|end| end > geometry.size).then_some(nix::libc::EIO)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that holds the lock can panic half way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -211,8 +290,8 @@ impl Drop for Hold {
 }
 
 fn request(op: Op, offset: u64, len: usize) -> Request {
-    let len = u32::try_from(len).unwrap_or(u32::MAX);
-    Request { op, offset, len, fua: false, no_unmap: false }
+    // No part is larger than the largest request, which fits.
+    Request::new(op, offset, u32::try_from(len).unwrap_or(u32::MAX))
 }
 
 async fn becomes_zero(count: &watch::Sender<usize>) {

@@ -15,6 +15,7 @@ use tokio::time::sleep;
 use super::device::{Device, FileHolder};
 use super::kernel::Kernel;
 use super::queues::VirtualQueues;
+use super::{QueueMode, threads};
 use crate::driver::{CharDevice, QueueSet, ServePlan};
 use crate::model::Error;
 
@@ -36,6 +37,9 @@ impl Drop for FileReference {
     fn drop(&mut self) {
         let (kernel, device, holder) =
             (Rc::clone(&self.kernel), Rc::clone(&self.device), self.holder);
+        if holder == FileHolder::Fd {
+            kernel.journal.note(Some(device.id), "close", None);
+        }
         let late = kernel.profile.costs.deferred;
         let let_go = async move {
             if device.let_go_file(holder) {
@@ -70,6 +74,10 @@ impl CharFile {
 
 impl CharDevice for CharFile {
     fn serve(&self, plan: ServePlan) -> Result<Box<dyn QueueSet>, Error> {
-        Ok(Box::new(VirtualQueues::start(&self.kernel, &self.device, &plan)))
+        self.kernel.journal.note(Some(self.device.id), "serve", None);
+        Ok(match self.kernel.mode {
+            QueueMode::Virtual => Box::new(VirtualQueues::start(&self.kernel, &self.device, plan)),
+            QueueMode::Threads => threads::start(&self.kernel, &self.device, &plan),
+        })
     }
 }

@@ -21,18 +21,21 @@ use nix::libc;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::QueueMode;
 use super::device::{Device, Holder, Refusal, check_add};
 use super::disk::{Service, SimDisk};
 use super::grace::GracePeriods;
+use super::journal::Journal;
 use super::profile::KernelProfile;
 use super::work::Work;
 use crate::driver::{AddDevice, Command, Features, KernelDevice, KernelState, Reply};
 use crate::model::{DeviceId, Error, ErrorKind, QueueSpec};
-use crate::target::{Op, Request};
 
 pub(super) struct Kernel {
     pub(super) profile: KernelProfile,
+    pub(super) mode: QueueMode,
     pub(super) work: Work,
+    pub(super) journal: Journal,
     /// Queue threads that are up.
     pub(super) threads: Cell<usize>,
     ids: RefCell<BTreeMap<u32, Rc<Device>>>,
@@ -56,11 +59,13 @@ struct Held {
 }
 
 impl Kernel {
-    pub(super) fn new(profile: KernelProfile) -> Self {
+    pub(super) fn new(profile: KernelProfile, mode: QueueMode) -> Self {
         Self {
             grace: RefCell::new(GracePeriods::new(profile.costs.grace)),
             profile,
+            mode,
             work: Work::new(),
+            journal: Journal::default(),
             threads: Cell::new(0),
             ids: RefCell::default(),
             lowest_free: Cell::new(0),
@@ -75,7 +80,9 @@ impl Kernel {
     pub(super) async fn execute(self: Rc<Self>, command: Command) -> Result<Reply, Error> {
         let (name, id) = (command.name(), command.device());
         self.occupy_processor().await;
-        self.carry_out(command).await.map_err(|error| match id {
+        let answer = self.carry_out(command.clone()).await;
+        self.journal.note_command(&command, &answer);
+        answer.map_err(|error| match id {
             Some(id) => error.command(name).id(id),
             None => error.command(name),
         })
@@ -140,18 +147,19 @@ impl Kernel {
         pause(self.profile.costs.deferred).await;
         if device.disk().is_some() {
             // Before the mutex: whoever holds it may be draining.
-            device.set_service(Service::Failing);
+            device.lost_server();
+            device.release_orphans();
             let _device_mutex = device.lock.lock().await;
             if device.dies_with_server() {
                 self.remove_disk(device).await;
             } else if device.disk().is_some() {
-                let fails = device.features.has(Features::USER_RECOVERY_FAIL_IO);
-                device.state.set(if fails { KernelState::FailIo } else { KernelState::Quiesced });
-                device.set_service(if fails { Service::Failing } else { Service::Silent });
+                let waits = device.waits_for_server();
+                device.state.set(if waits { KernelState::Quiesced } else { KernelState::FailIo });
             }
             device.forget_tags();
         }
         device.closed();
+        self.journal.note(Some(device.id), "released", None);
         self.put(device, Holder::File);
     }
 
@@ -168,7 +176,8 @@ impl Kernel {
             QueueSpec { count: count.min(self.profile.processors), depth, max_io: max_io & !4095 };
         // Whoever has the rights gets a privileged device, whatever was asked.
         let asked = Features(add.features.0 & !Features::UNPRIVILEGED_DEV.0);
-        let device = Rc::new(Device::new(id, queues, asked.with(self.profile.always_on())));
+        let device =
+            Rc::new(Device::new(id, queues, asked.with(self.profile.always_on()), self.mode));
         let described = device.describe();
         self.ids.borrow_mut().insert(id.0, device);
         self.added.set(self.added.get() + 1);
@@ -200,16 +209,17 @@ impl Kernel {
         let device_mutex = device.lock.lock().await;
         self.remove_disk(device).await;
         drop(device_mutex);
-        device.cancelled.raise();
+        device.cancel();
     }
 
     /// Removes the disk, if there is one. The device's mutex is held.
     async fn remove_disk(self: &Rc<Self>, device: &Rc<Device>) {
         let Some(disk) = device.disk() else { return };
-        if matches!(device.state.get(), KernelState::Quiesced) {
+        if device.waits_for_server() {
+            // What waits, or comes from now on, is aborted; what a queue has taken is drained.
             device.set_service(Service::Failing);
         }
-        if self.profile.stop_probe && disk.submit(PROBE, vec![0; 4096]).await.is_err() {
+        if self.profile.stop_probe && disk.probe().await.is_err() {
             std::future::pending::<()>().await;
         }
         disk.remove();
@@ -269,6 +279,7 @@ impl Kernel {
         pause(wait).await;
         self.ids.borrow_mut().remove(&device.id.0);
         self.lowest_free.set(self.lowest_free.get().min(device.id.0));
+        self.journal.note(Some(device.id), "freed", None);
         device.gone.raise();
     }
 
@@ -308,16 +319,14 @@ impl Kernel {
 impl Device {
     /// START_DEV.
     async fn start(&self) -> Result<(), Refusal> {
-        if self.params.get().is_none() {
-            return Err((libc::EINVAL, "no parameters are set"));
-        }
-        self.fetched.wait().await;
+        let params = self.params.get().ok_or((libc::EINVAL, "no parameters are set"))?;
+        self.ready.wait().await;
         let _device_mutex = self.lock.lock().await;
         if self.state.get() == KernelState::Live || self.used.get() {
             return Err((libc::EEXIST, "it is started already"));
         }
         self.hold(Holder::Disk);
-        self.attach_disk();
+        self.attach_disk(params);
         self.used.set(true);
         // A process id fits; the kernel's type is signed.
         self.pid.set(i32::try_from(std::process::id()).unwrap_or(i32::MAX));
@@ -348,9 +357,6 @@ impl Drop for Held {
         }
     }
 }
-
-/// What an opener (udev, a partition scan) reads while STOP_DEV drains.
-const PROBE: Request = Request { op: Op::Read, offset: 0, len: 4096, fua: false, no_unmap: false };
 
 /// Turns a refusal into an error.
 pub(super) fn refuse<T>(result: Result<T, Refusal>) -> Result<T, Error> {

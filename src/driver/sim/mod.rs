@@ -17,17 +17,21 @@ mod disk;
 pub mod fault;
 mod file;
 mod grace;
+mod journal;
 mod kernel;
 mod profile;
 mod queues;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod threads;
+mod wire;
 mod work;
 
 pub use disk::{Hold, SimDisk, Ticket};
 pub use fault::FaultPlan;
 pub use grace::GracePeriods;
+pub use journal::Record;
 pub use profile::{Costs, KernelProfile};
 pub use snapshot::{DeviceSnapshot, Snapshot};
 
@@ -49,6 +53,8 @@ pub enum QueueMode {
     /// No threads: queues are state machines on the simulated clock, targets are not asked.
     #[default]
     Virtual,
+    /// Threads that really serve their target, on the engine of the real driver. For real time.
+    Threads,
 }
 
 /// The simulated driver. Clones are the same driver: keep one to look at it from outside.
@@ -61,8 +67,8 @@ pub struct SimDriver {
 impl SimDriver {
     /// A kernel without devices.
     #[must_use]
-    pub fn new(profile: KernelProfile, plan: FaultPlan, _mode: QueueMode) -> Self {
-        let kernel = Rc::new(Kernel::new(profile));
+    pub fn new(profile: KernelProfile, plan: FaultPlan, mode: QueueMode) -> Self {
+        let kernel = Rc::new(Kernel::new(profile, mode));
         let faulty = Rc::new(Faulty::new(Rc::new(Bare(Rc::clone(&kernel))), plan));
         Self { kernel, faulty }
     }
@@ -82,10 +88,23 @@ impl SimDriver {
         disk.ok_or_else(|| Error::from_errno(libc::ENXIO, "it is not started").id(id))
     }
 
+    /// Writes down from now on what happens in the kernel; [`SimDriver::recorded`] gives it.
+    pub fn record(&self) {
+        self.kernel.journal.switch_on();
+    }
+
+    /// What has happened since it was asked last, in order. Nothing before [`SimDriver::record`].
+    #[must_use]
+    pub fn recorded(&self) -> Vec<Record> {
+        self.kernel.journal.take()
+    }
+
     /// Everything that is there at this moment.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::of(&self.kernel, self.faulty.in_flight())
+        let mut snapshot = Snapshot::of(&self.kernel, self.faulty.in_flight());
+        snapshot.queue_threads += self.faulty.stuck_threads();
+        snapshot
     }
 }
 
@@ -135,6 +154,8 @@ impl Driver for Bare {
                 device.open()?;
                 Ok(device)
             });
+            let errno = opened.as_ref().err().map(|refusal| refusal.0);
+            kernel.journal.note(Some(id), "open", errno);
             let device = refuse(opened).map_err(|error| error.command("open").id(id))?;
             Ok(Box::new(CharFile::new(kernel, device)) as Box<dyn CharDevice>)
         }

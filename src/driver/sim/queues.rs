@@ -2,21 +2,24 @@
 //!
 //! ```text
 //!   serve: map, ring, fetch every tag ─> live: I/O is answered at once
-//!   stop:  tags have come back? ─ yes ─> ended at once
-//!                               ─ no ──> I/O waits ─ they come back, or the drain time is over ─> ended
+//!      tags have come back ─> told, ended
+//!      asked to stop ─> I/O waits ─> tags have come back, or the drain time is over ─> ended
 //! ```
 //!
 //! The target is not asked: reads give zeroes. Panics and failures come from the fault plan.
 //!
+//! They are stricter than queues with threads, which serve on until they end: whoever asks queues to
+//! end before STOP_DEV has returned finds I/O unserved.
+//!
 //! Invariants: a queue holds a mapping and a ring until it has ended; a queue that ends while the
 //! device is live makes the kernel fail whatever I/O comes afterwards.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::pin::pin;
 use std::rc::Rc;
-use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
+use futures::future::{LocalBoxFuture, select};
 use tokio::time::timeout;
 
 use super::device::{Device, FileHolder};
@@ -24,7 +27,7 @@ use super::disk::Service;
 use super::file::FileReference;
 use super::kernel::{Kernel, refuse};
 use super::work::Flag;
-use crate::driver::{QueueSet, ServePlan};
+use crate::driver::{QueueEvent, QueueSet, ServePlan};
 use crate::model::{Error, IoStats, QueueExit, QueueExitCause, QueueId};
 
 /// The queues of one device.
@@ -33,38 +36,40 @@ pub(super) struct VirtualQueues(Rc<Inner>);
 struct Inner {
     kernel: Rc<Kernel>,
     device: Rc<Device>,
-    depth: u16,
-    drain: Duration,
+    plan: ServePlan,
     /// What each queue could not do, by queue.
     broken: Vec<Option<Error>>,
     /// Mappings and rings of the queues that are up.
     held: RefCell<Vec<FileReference>>,
-    asked: Cell<bool>,
+    asked: Flag,
     ended: Flag,
     exits: RefCell<Vec<QueueExit>>,
 }
 
 impl VirtualQueues {
-    pub(super) fn start(kernel: &Rc<Kernel>, device: &Rc<Device>, plan: &ServePlan) -> Self {
+    pub(super) fn start(kernel: &Rc<Kernel>, device: &Rc<Device>, plan: ServePlan) -> Self {
         let depth = plan.queues.depth;
-        let fetch = |queue| refuse(device.fetch(queue, depth)).err();
+        let fetch = |queue| {
+            let reserved = refuse(device.reserve(queue, depth));
+            reserved.map(|()| device.fetched(depth)).err()
+        };
         let broken: Vec<_> = (0..plan.queues.count).map(fetch).collect();
         let up = broken.iter().filter(|error| error.is_none()).count();
         let holders = [FileHolder::Map, FileHolder::Ring];
         let held = (0..up).flat_map(|_| holders.map(|h| FileReference::new(kernel, device, h)));
-        let inner = Inner {
+        let inner = Rc::new(Inner {
             held: RefCell::new(held.collect()),
             kernel: Rc::clone(kernel),
             device: Rc::clone(device),
-            depth,
-            drain: plan.drain,
+            plan,
             broken,
-            asked: Cell::new(false),
+            asked: Flag::default(),
             ended: Flag::default(),
             exits: RefCell::default(),
-        };
+        });
         kernel.threads.set(kernel.threads.get() + up);
-        Self(Rc::new(inner))
+        kernel.work.spawn(Rc::clone(&inner).live());
+        Self(inner)
     }
 }
 
@@ -75,22 +80,7 @@ impl QueueSet for VirtualQueues {
     }
 
     fn stop(&self) {
-        if self.0.asked.replace(true) {
-            return;
-        }
-        let queues = Rc::clone(&self.0);
-        self.0.kernel.work.spawn(async move {
-            let device = &queues.device;
-            if !device.cancelled.is_raised() {
-                device.set_service(Service::Silent);
-            }
-            let back = timeout(queues.drain, device.cancelled.wait()).await.is_ok();
-            queues.end(if back {
-                QueueExitCause::Stopped
-            } else {
-                QueueExitCause::Abandoned(queues.depth)
-            });
-        });
+        self.0.asked.raise();
     }
 
     fn join(&mut self) -> LocalBoxFuture<'_, Vec<QueueExit>> {
@@ -115,11 +105,29 @@ impl QueueSet for VirtualQueues {
 }
 
 impl Inner {
-    fn end(&self, cause: QueueExitCause) {
-        let up = self.broken.iter().filter(|error| error.is_none()).count();
-        self.kernel.threads.set(self.kernel.threads.get() - up);
-        // The rings are gone, so the kernel knows that nobody serves any more.
-        self.device.set_service(Service::Failing);
+    async fn live(self: Rc<Self>) {
+        let Self { device, plan, .. } = &*self;
+        select(pin!(self.asked.wait()), pin!(device.cancelled.wait())).await;
+        if device.cancelled.is_raised() && !self.asked.is_raised() {
+            for queue in self.up() {
+                let text = "the kernel took the queue away".to_owned();
+                (plan.events)(QueueEvent::Failed(queue, text));
+            }
+        } else if !device.cancelled.is_raised() {
+            device.set_service(Service::Silent);
+        }
+        let back = timeout(plan.drain, device.cancelled.wait()).await.is_ok();
+        let abandoned = QueueExitCause::Abandoned(plan.queues.depth);
+        self.end(&if back { QueueExitCause::Stopped } else { abandoned });
+    }
+
+    fn up(&self) -> impl Iterator<Item = QueueId> {
+        (0..).map(QueueId).zip(&self.broken).filter(|queue| queue.1.is_none()).map(|queue| queue.0)
+    }
+
+    fn end(&self, cause: &QueueExitCause) {
+        self.kernel.threads.set(self.kernel.threads.get() - self.up().count());
+        self.device.lost_server();
         self.held.borrow_mut().clear();
         let exits = (0..).zip(&self.broken).map(|(queue, error)| QueueExit {
             queue: QueueId(queue),
@@ -129,6 +137,7 @@ impl Inner {
             },
         });
         *self.exits.borrow_mut() = exits.collect();
+        self.kernel.journal.note(Some(self.device.id), "queues ended", None);
         self.ended.raise();
     }
 }

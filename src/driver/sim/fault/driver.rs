@@ -8,8 +8,8 @@
 //! It also counts the commands in flight, since it sees those too that never reach the kernel.
 //!
 //! Invariants: without a fault it changes nothing but that it opens a busy char device again for
-//! [`OPEN_PATIENCE`]; a command that is delayed goes on when its caller gives up; what a fault
-//! keeps for ever (a queue thread, a char device) is kept until the driver itself is dropped.
+//! [`OPEN_PATIENCE`]; a command that is delayed goes on when its caller gives up; a char device
+//! that a fault keeps open is kept until the driver itself is dropped.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -44,6 +44,12 @@ impl Faulty {
     #[must_use]
     pub fn in_flight(&self) -> InFlight {
         self.plan.in_flight()
+    }
+
+    /// Queue threads that never end because of the plan, once all else of them has ended.
+    #[must_use]
+    pub fn stuck_threads(&self) -> usize {
+        self.plan.stuck.get()
     }
 }
 

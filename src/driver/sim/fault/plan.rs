@@ -54,7 +54,8 @@ pub enum Point {
     Ready,
     /// A queue while it is live; queues are counted in the order they were made.
     Queue,
-    /// The end of the queue threads, counted in the order the devices were served.
+    /// The end of the queue threads, counted in the order the devices were served. Hang: they are
+    /// never joined, and keep the char device open.
     Join,
     /// Closing the char device: its reference stays.
     Close,

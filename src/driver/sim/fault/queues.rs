@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants: a broken queue is told of once, and its exit says the same cause; threads that never
-//! end are not asked to; what hangs is kept until the driver is dropped.
+//! end have done their work, but are never joined, are counted, and keep the char device open.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,14 +30,16 @@ pub(super) struct FaultyChar {
 }
 
 struct FaultyQueues {
-    /// `None` only while it is dropped.
-    inner: Option<Box<dyn QueueSet>>,
+    inner: Box<dyn QueueSet>,
     id: DeviceId,
     plan: Rc<Strikes>,
     ready: Cell<Strike>,
     end: Strike,
-    broken: Broken,
+    /// When they were asked to end.
     asked: Cell<Option<Instant>>,
+    /// Threads that will never end and are not counted yet.
+    stuck: Cell<usize>,
+    broken: Broken,
 }
 
 /// A queue that is to break while it is live.
@@ -78,16 +80,22 @@ impl CharDevice for FaultyChar {
         if ready.effect == Some(Effect::Short) {
             plan.queues.depth -= 1;
         }
-        let inner = Some(self.inner.serve(plan)?);
+        let count = usize::from(plan.queues.count);
+        let inner = self.inner.serve(plan)?;
         self.plan.armed.borrow_mut().insert(self.id, blows);
+        let stuck = end.effect == Some(Effect::Hang);
+        if stuck {
+            self.plan.kept.borrow_mut().push(Rc::clone(&self.inner));
+        }
         Ok(Box::new(FaultyQueues {
             inner,
             id: self.id,
             plan: Rc::clone(&self.plan),
             ready: Cell::new(ready),
             end,
-            broken,
             asked: Cell::new(None),
+            stuck: Cell::new(if stuck { count } else { 0 }),
+            broken,
         }))
     }
 }
@@ -97,7 +105,7 @@ impl Drop for FaultyChar {
         let Strike { delay, effect } = self.plan.strike(Point::Close, Some(self.id));
         let inner = Rc::clone(&self.inner);
         if effect == Some(Effect::Hang) {
-            self.plan.kept_chars.borrow_mut().push(inner);
+            self.plan.kept.borrow_mut().push(inner);
         } else if !delay.is_zero() {
             self.plan.work.spawn(async move {
                 sleep(delay).await;
@@ -108,8 +116,9 @@ impl Drop for FaultyChar {
 }
 
 impl FaultyQueues {
-    fn never_ends(&self) -> bool {
-        self.end.effect == Some(Effect::Hang)
+    /// From now on the threads that never end are only counted.
+    fn count_stuck(&self) {
+        self.plan.stuck.set(self.plan.stuck.get() + self.stuck.take());
     }
 }
 
@@ -117,10 +126,7 @@ impl QueueSet for FaultyQueues {
     fn ready(&mut self) -> LocalBoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             self.ready.take().befall("FETCH_REQ", self.id).await?;
-            match &mut self.inner {
-                Some(inner) => inner.ready().await,
-                None => Ok(()),
-            }
+            self.inner.ready().await
         })
     }
 
@@ -128,25 +134,19 @@ impl QueueSet for FaultyQueues {
         if self.asked.get().is_none() {
             self.asked.set(Some(Instant::now()));
         }
-        if let Some(inner) = &self.inner
-            && self.end.delay.is_zero()
-            && !self.never_ends()
-        {
-            inner.stop();
-        }
+        self.inner.stop();
     }
 
     fn join(&mut self) -> LocalBoxFuture<'_, Vec<QueueExit>> {
         Box::pin(async move {
-            if self.never_ends() {
+            let mut exits = self.inner.join().await;
+            if self.end.effect == Some(Effect::Hang) {
+                self.count_stuck();
                 return pending().await;
             }
-            let Some(inner) = &mut self.inner else { return Vec::new() };
             if let Some(asked) = self.asked.get() {
                 sleep_until(asked + self.end.delay).await;
-                inner.stop();
             }
-            let mut exits = inner.join().await;
             for exit in &mut exits {
                 if let Some(cause) = self.broken.borrow().get(&exit.queue) {
                     exit.cause = cause.clone();
@@ -157,19 +157,17 @@ impl QueueSet for FaultyQueues {
     }
 
     fn tids(&self) -> Vec<i32> {
-        self.inner.iter().flat_map(|inner| inner.tids()).collect()
+        self.inner.tids()
     }
 
     fn stats(&self) -> IoStats {
-        self.inner.as_ref().map(|inner| inner.stats()).unwrap_or_default()
+        self.inner.stats()
     }
 }
 
 impl Drop for FaultyQueues {
     fn drop(&mut self) {
-        if self.never_ends() {
-            self.plan.kept_queues.borrow_mut().extend(self.inner.take());
-        }
+        self.count_stuck();
     }
 }
 

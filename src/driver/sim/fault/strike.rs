@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::plan::{Effect, Fault, FaultPlan, Point};
 use super::queues::Blow;
 use crate::driver::sim::work::Work;
-use crate::driver::{AddDevice, CharDevice, Command, QueueSet};
+use crate::driver::{AddDevice, CharDevice, Command};
 use crate::model::{DeviceId, Error, QueueSpec};
 
 /// Control commands in flight.
@@ -37,9 +37,10 @@ pub(super) struct Strikes {
     pub(super) work: Work,
     /// What is to break as soon as its device has started.
     pub(super) armed: RefCell<BTreeMap<DeviceId, Vec<Blow>>>,
-    /// Queue threads that never end, char devices that are never closed.
-    pub(super) kept_queues: RefCell<Vec<Box<dyn QueueSet>>>,
-    pub(super) kept_chars: RefCell<Vec<Rc<dyn CharDevice>>>,
+    /// Char devices that are never closed.
+    pub(super) kept: RefCell<Vec<Rc<dyn CharDevice>>>,
+    /// Queue threads that never end, beyond those that the inner driver knows.
+    pub(super) stuck: Cell<usize>,
     faults: Vec<Counted>,
     in_flight: Cell<InFlight>,
 }
@@ -56,8 +57,8 @@ impl Strikes {
         Self {
             work: Work::new(),
             armed: RefCell::default(),
-            kept_queues: RefCell::default(),
-            kept_chars: RefCell::default(),
+            kept: RefCell::default(),
+            stuck: Cell::new(0),
             faults: plan.0.into_iter().map(counted).collect(),
             in_flight: Cell::default(),
         }

@@ -143,6 +143,26 @@ type Order = fn(Server) -> Step;
 type Step = futures::future::LocalBoxFuture<'static, Result<(), Error>>;
 
 #[test]
+fn f27_five_hundred_devices_come_up_at_any_width_and_faster_when_wider() -> Outcome {
+    on_virtual_time(async {
+        let mut times = Vec::new();
+        for width in [1, 8, 64] {
+            let driver = sim(KernelProfile::linux_7_3());
+            let up = (0..500).map(|_| Server::live(&driver));
+            let (servers, took) =
+                timed(stream::iter(up).buffer_unordered(width).try_collect::<Vec<_>>()).await;
+            assert_eq!(servers?.len(), 500);
+            let commands = driver.snapshot().commands;
+            assert_eq!(commands.now, 0);
+            assert!(commands.most <= width, "{} in flight at width {width}", commands.most);
+            times.push(took);
+        }
+        assert!(times[1] < times[0] / 2 && times[2] <= times[1], "{times:?}");
+        Ok(())
+    })
+}
+
+#[test]
 fn ten_thousand_devices_come_and_go_in_virtual_time() -> Outcome {
     on_virtual_time(async {
         let driver = sim(KernelProfile::linux_7_3());

@@ -3,6 +3,7 @@
 mod faults;
 mod law;
 mod rules;
+mod threads;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,16 +1,17 @@
 //! What the kernel allows, refuses and waits for.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use nix::libc;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::driver::KernelState;
-use crate::model::ErrorKind;
+use crate::driver::{KernelState, QueueEvent};
+use crate::model::{ErrorKind, QueueId};
 use crate::target::{Errno, Op, Request};
 
-const READ: Request = Request { op: Op::Read, offset: 0, len: 4, fua: false, no_unmap: false };
+const READ: Request = Request { op: Op::Read, offset: 0, len: 512, fua: false, no_unmap: false };
 const LONG: Duration = Duration::from_secs(3600);
 
 fn kernel() -> SimDriver {
@@ -216,12 +217,12 @@ fn queues_that_end_before_stop_drain_and_are_abandoned() -> Outcome {
         let driver = kernel();
         let mut server = Server::live(&driver).await?;
         let disk = driver.disk(server.id)?;
-        let before = disk.submit(READ, vec![1; 4]).await;
-        assert_eq!(before, Ok(vec![1; 4]));
+        let before = disk.submit(READ, vec![1; 512]).await;
+        assert_eq!(before, Ok(vec![1; 512]));
         let (exits, took) = timed(server.join()).await;
         assert_eq!(exits, [QueueExitCause::Abandoned(4), QueueExitCause::Abandoned(4)]);
         assert!(took >= DRAIN && took < DRAIN + Duration::from_millis(2), "{took:?}");
-        assert_eq!(disk.submit(READ, vec![0; 4]).await, Err(Errno(libc::EIO)));
+        assert_eq!(disk.submit(READ, vec![0; 512]).await, Err(Errno(libc::EIO)));
         server.torn_down().await?;
         Ok(())
     })
@@ -277,6 +278,49 @@ fn f01_delete_without_waiting_frees_the_id_a_little_after_the_close() -> Outcome
 }
 
 #[test]
+fn f01_the_journal_tells_the_order_of_a_life() -> Outcome {
+    on_virtual_time(async {
+        let driver = sim(KernelProfile::linux_7_3().grace_only());
+        let silent = Server::live(&driver).await?;
+        assert_eq!(driver.recorded(), []);
+        driver.record();
+        Server::live(&driver).await?.torn_down().await?;
+        silent.torn_down_close_first().await?;
+        assert_eq!(errno(driver.execute(Command::Stop(DeviceId(0))).await), Some(libc::ENODEV));
+        sleep(Duration::from_millis(5)).await;
+        let told: Vec<_> = driver.recorded().iter().map(ToString::to_string).collect();
+        let expected = [
+            "ADD_DEV",
+            "1: SET_PARAMS",
+            "1: open",
+            "1: serve",
+            "1: START_DEV",
+            "1: STOP_DEV",
+            "1: queues ended",
+            "1: DEL_DEV_ASYNC",
+            "1: close",
+            "1: released",
+            "0: STOP_DEV",
+            "0: queues ended",
+            "0: close",
+            "0: released",
+            "1: freed",
+            "0: freed",
+            "0: DEL_DEV",
+            "0: STOP_DEV ENODEV",
+        ];
+        let sorted = |told: &[&str]| {
+            let one = |id| told.iter().filter(move |line| line.starts_with(id)).copied();
+            one("1").chain(one("0")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let told: Vec<_> = told.iter().map(String::as_str).collect();
+        assert_eq!(sorted(&told), sorted(&expected), "{told:?}");
+        assert_eq!(told[0], "ADD_DEV");
+        Ok(())
+    })
+}
+
+#[test]
 fn f03_an_open_block_device_keeps_the_id_and_holds_up_nobody_else() -> Outcome {
     on_virtual_time(async {
         let driver = kernel();
@@ -325,7 +369,7 @@ fn f04_without_a_server_the_kernel_fails_what_is_in_flight_at_last() -> Outcome 
         let Some(queues) = &server.queues else { return Err("no queues".into()) };
         queues.stop();
         sleep(Duration::from_millis(1)).await;
-        let read = disk.submit(READ, vec![0; 4]);
+        let read = disk.submit(READ, vec![0; 512]);
         assert_eq!(driver.snapshot().devices[0].io_in_flight, 1);
         let (stopped, took) = timed(server.stop()).await;
         stopped?;
@@ -333,6 +377,54 @@ fn f04_without_a_server_the_kernel_fails_what_is_in_flight_at_last() -> Outcome 
         assert_eq!(read.await, Err(Errno(libc::EIO)));
         server.join().await;
         server.torn_down().await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn users_of_the_disk_hear_what_the_block_layer_would_say() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let server = Server::live(&driver).await?;
+        let disk = driver.disk(server.id)?;
+        assert_eq!(disk.geometry(), params().geometry);
+        let end = params().geometry.size;
+        let too_long = QUEUES.max_io + 512;
+        for (request, len, errno) in [
+            (Request::new(Op::Read, 0, 513), 513, libc::EINVAL),
+            (Request::new(Op::Write, 8, 512), 512, libc::EINVAL),
+            (Request::new(Op::Write, 0, 512), 0, libc::EINVAL),
+            (Request::new(Op::Write, 0, too_long), too_long as usize, libc::EINVAL),
+            (Request::new(Op::Discard, end, 512), 0, libc::EIO),
+            (Request::new(Op::Read, u64::MAX - 511, 512), 512, libc::EIO),
+        ] {
+            let answer = disk.submit(request, vec![0; len]).await;
+            assert_eq!(answer, Err(Errno(errno)), "{request:?}");
+        }
+        assert_eq!(disk.submit(Request::new(Op::Flush, 0, 0), Vec::new()).await, Ok(Vec::new()));
+        server.stop().await?;
+        assert!(disk.hold().is_err());
+        assert_eq!(disk.submit(READ, vec![0; 512]).await, Err(Errno(libc::EIO)));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_stop_that_others_send_is_told_by_every_queue() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let mut server = Server::added(&driver).await?;
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let events = Arc::clone(&told);
+        let tell = move |event| events.lock().expect("no panic").push(event);
+        server.serve_with(Arc::new(tell)).await?;
+        driver.execute(Command::Start(server.id)).await?;
+        driver.execute(Command::Stop(server.id)).await?;
+        sleep(Duration::from_millis(1)).await;
+        let told = std::mem::take(&mut *told.lock().expect("no panic"));
+        let taken = |queue| QueueEvent::Failed(queue, "the kernel took the queue away".to_owned());
+        assert_eq!(told, [taken(QueueId(0)), taken(QueueId(1))]);
+        assert_eq!(server.join().await, [QueueExitCause::Stopped, QueueExitCause::Stopped]);
         Ok(())
     })
 }

@@ -41,19 +41,21 @@ impl Drop for FileReference {
             kernel.journal.note(Some(device.id), "close", None);
         }
         let late = kernel.profile.costs.deferred;
-        let let_go = async move {
-            if device.let_go_file(holder) {
-                kernel.release_file(&device).await;
-            }
-        };
-        match self.holder {
-            // A ring is torn down by a worker of its own, a little after its end.
-            FileHolder::Ring if !late.is_zero() => self.kernel.work.spawn(async move {
-                sleep(late).await;
-                let_go.await;
-            }),
-            _ => self.kernel.work.spawn(let_go),
+        if holder != FileHolder::Ring || late.is_zero() {
+            return let_go(&kernel, &device, holder);
         }
+        // A ring is torn down by a worker of its own, a little after its end.
+        self.kernel.work.spawn(async move {
+            sleep(late).await;
+            let_go(&kernel, &device, holder);
+        });
+    }
+}
+
+fn let_go(kernel: &Rc<Kernel>, device: &Rc<Device>, holder: FileHolder) {
+    if device.let_go_file(holder) {
+        let (worker, device) = (Rc::clone(kernel), Rc::clone(device));
+        kernel.work.spawn(async move { worker.release_file(&device).await });
     }
 }
 

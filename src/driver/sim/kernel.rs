@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use nix::libc;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::QueueMode;
 use super::device::{Device, Holder, Refusal, check_add};
@@ -27,7 +27,7 @@ use super::disk::{Service, SimDisk};
 use super::grace::GracePeriods;
 use super::journal::Journal;
 use super::profile::KernelProfile;
-use super::work::Work;
+use super::work::{Work, pause};
 use crate::driver::{AddDevice, Command, Features, KernelDevice, KernelState, Reply};
 use crate::model::{DeviceId, Error, ErrorKind, QueueSpec};
 
@@ -361,11 +361,4 @@ impl Drop for Held {
 /// Turns a refusal into an error.
 pub(super) fn refuse<T>(result: Result<T, Refusal>) -> Result<T, Error> {
     result.map_err(|(errno, meaning)| Error::from_errno(errno, meaning))
-}
-
-/// Sleeps, but does not even yield for nothing.
-async fn pause(time: Duration) {
-    if !time.is_zero() {
-        sleep(time).await;
-    }
 }

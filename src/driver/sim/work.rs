@@ -14,11 +14,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use crate::model::{Error, ErrorKind};
 
@@ -68,6 +70,13 @@ impl Work {
                     .hint("keep the LocalSet alive until every command has been answered"))
             })
         })
+    }
+}
+
+/// Sleeps, but does not even yield for nothing.
+pub(super) async fn pause(time: Duration) {
+    if !time.is_zero() {
+        sleep(time).await;
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep};
 use super::plan::{Effect, FaultPlan, Point};
 use super::queues::FaultyChar;
 use super::strike::{Flight, InFlight, Strike, Strikes, shorten};
+use crate::driver::sim::work::pause;
 use crate::driver::{CharDevice, Command, Driver, Reply};
 use crate::model::{DeviceId, Error};
 
@@ -65,7 +66,7 @@ impl Driver for Faulty {
         match effect {
             Some(Effect::Panic) => Box::pin(async move {
                 let _flight = flight;
-                sleep(delay).await;
+                pause(delay).await;
                 panic!("the fault plan makes {name} panic")
             }),
             Some(Effect::Hang) => {
@@ -77,7 +78,7 @@ impl Driver for Faulty {
             }
             Some(Effect::Errno(errno)) => self.plan.work.run(async move {
                 let _flight = flight;
-                sleep(delay).await;
+                pause(delay).await;
                 let error = Error::from_errno(errno, "the fault plan refuses it").command(name);
                 Err(match device {
                     Some(id) => error.id(id),
@@ -98,7 +99,7 @@ impl Driver for Faulty {
                     let answer = match sent {
                         Some(answer) => answer.await,
                         None => {
-                            sleep(delay).await;
+                            pause(delay).await;
                             inner.execute(command).await
                         }
                     };

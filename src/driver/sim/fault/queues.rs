@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use futures::future::{LocalBoxFuture, pending};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::plan::{Effect, Point};
 use super::strike::{Strike, Strikes, refused};
+use crate::driver::sim::work::pause;
 use crate::driver::{CharDevice, QueueEvent, QueueEvents, QueueSet, ServePlan};
 use crate::model::{DeviceId, Error, IoStats, PanicReport, QueueExit, QueueExitCause, QueueId};
 
@@ -108,7 +109,7 @@ impl Drop for FaultyChar {
             self.plan.kept.borrow_mut().push(inner);
         } else if !delay.is_zero() {
             self.plan.work.spawn(async move {
-                sleep(delay).await;
+                pause(delay).await;
                 drop(inner);
             });
         }
@@ -176,7 +177,7 @@ impl Strikes {
     pub(super) fn live(&self, id: DeviceId) {
         for blow in self.armed.borrow_mut().remove(&id).unwrap_or_default() {
             self.work.spawn(async move {
-                sleep(blow.strike.delay).await;
+                pause(blow.strike.delay).await;
                 blow.fall(id);
             });
         }

@@ -9,11 +9,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::pending;
-use tokio::time::sleep;
 
 use super::plan::{Effect, Fault, FaultPlan, Point};
 use super::queues::Blow;
-use crate::driver::sim::work::Work;
+use crate::driver::sim::work::{Work, pause};
 use crate::driver::{AddDevice, CharDevice, Command};
 use crate::model::{DeviceId, Error, QueueSpec};
 
@@ -92,9 +91,7 @@ impl Strike {
     /// # Panics
     /// When the plan says so.
     pub(super) async fn befall(self, what: &'static str, id: DeviceId) -> Result<(), Error> {
-        if !self.delay.is_zero() {
-            sleep(self.delay).await;
-        }
+        pause(self.delay).await;
         match self.effect {
             None | Some(Effect::Short) => Ok(()),
             Some(Effect::Errno(errno)) => Err(refused(errno).command(what).id(id)),

@@ -81,10 +81,12 @@ impl Workers {
     fn pump(&self) {
         loop {
             let next = self.0.borrow_mut().take();
-            match next {
-                // A waiter that left gives the slot back, which pumps again.
-                Some(grant) => drop(grant.send(Slot(Some(self.clone())))),
-                None => return,
+            let Some(grant) = next else { return };
+            // A waiter that left hands its slot back. Dropping that would pump from within, one
+            // stack frame deeper for each of thousands of waiters that a forced end leaves behind.
+            if let Err(mut unwanted) = grant.send(Slot(Some(self.clone()))) {
+                unwanted.0 = None;
+                self.0.borrow_mut().finished();
             }
         }
     }
@@ -124,6 +126,21 @@ mod tests {
         assert_eq!(workers.0.borrow().running, 1);
         drop(slot);
         assert_eq!(workers.0.borrow().running, 0);
+    }
+
+    #[test]
+    fn any_number_of_waiters_may_leave_at_once() {
+        let workers = Workers::new(1);
+        let slot = workers.acquire(Class::Create).now_or_never().expect("free");
+        let mut waiters: Vec<_> =
+            (0..100_000).map(|_| Box::pin(workers.acquire(Class::Delete))).collect();
+        for waiter in &mut waiters {
+            assert!(waiter.as_mut().now_or_never().is_none());
+        }
+        drop(waiters);
+        drop(slot);
+        assert_eq!(workers.0.borrow().running, 0);
+        assert!(workers.acquire(Class::Create).now_or_never().is_some());
     }
 
     proptest! {

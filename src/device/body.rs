@@ -17,7 +17,7 @@ use super::undo::{Undo, Undos};
 use crate::driver::{CharDevice, QueueSet};
 use crate::model::{
     CreateOutcome, DeviceId, DeviceInfo, DeviceName, DeviceOutcome, DeviceSpec, DeviceState, Error,
-    ErrorKind, IoStats, OutcomeKind, PanicReport, Stage, StageTimes,
+    ErrorKind, IoStats, OutcomeKind, PanicReport, QueueSpec, Stage, StageTimes,
 };
 use crate::target::Target;
 
@@ -44,6 +44,8 @@ pub(super) struct Parts {
     pub(super) target: Option<Arc<dyn Target>>,
     pub(super) chardev: Option<Box<dyn CharDevice>>,
     queues: Option<Box<dyn QueueSet>>,
+    /// Queues as the kernel made them.
+    made: Option<QueueSpec>,
     pub(super) undos: Undos,
 }
 
@@ -152,6 +154,10 @@ impl Body {
     pub(super) fn lost_in_add(&self) -> bool {
         let error = self.error();
         self.id().is_none() && error.is_some_and(|e| e.kind() == ErrorKind::Wedged)
+    }
+
+    pub(super) fn set_queues(&self, made: QueueSpec) {
+        self.parts.borrow_mut().made = Some(made);
     }
 
     pub(super) fn put_queues(&self, queues: Box<dyn QueueSet>) {
@@ -276,7 +282,7 @@ impl Body {
     pub(crate) fn info(&self) -> DeviceInfo {
         let parts = self.parts.borrow();
         let history = self.history.borrow();
-        let queues = self.spec.queues();
+        let queues = parts.made.unwrap_or(self.spec.queues());
         let geometry = parts.target.as_ref().map(|target| target.geometry());
         DeviceInfo {
             name: self.name().clone(),

@@ -35,17 +35,25 @@ pub(super) async fn run(body: &Body, env: &Env, events: QueueEvents) -> Result<(
 
 async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error> {
     let driver = &*env.driver;
-    let queues = body.spec.queues();
+    let wanted = body.spec.queues();
 
     body.enter(Stage::Open);
     let target = open_target(body, env).await?;
     body.parts.borrow_mut().target = Some(Arc::clone(&target));
 
     body.enter(Stage::Add);
-    let add = AddDevice { id: body.spec.id(), queues, features: Features::NONE };
-    let id = driver.add(add).await?.id;
+    let add = AddDevice { id: body.spec.id(), queues: wanted, features: Features::NONE };
+    let added = driver.add(add).await?;
+    let id = added.id;
     body.added(id);
     env.took(id, body.name());
+    // The kernel makes no more queues than there are processors.
+    let queues = added.queues;
+    if queues.count < wanted.count {
+        slog::info!(body.log.borrow(), "fewer queues than asked for";
+            "asked" => wanted.count, "made" => queues.count);
+    }
+    body.set_queues(queues);
 
     body.enter(Stage::Configure);
     let params = Params { geometry: target.geometry(), max_io: queues.max_io };

@@ -12,8 +12,11 @@
 //! Invariants: an undo leaves the list only when it is done, so a teardown that could not end can
 //! be run again; nothing here waits longer than the stage's bound or the deadline.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
@@ -22,10 +25,11 @@ use super::body::Body;
 use super::startup::bounded;
 use super::undo::{CLOSE_FIRST, DELETE_FIRST, Undo};
 use super::workers::Class;
-use crate::driver::{Command, KernelState, Reply};
+use crate::driver::{Command, KernelDevice, KernelState, Reply};
 use crate::model::{
     DeviceId, DeviceOutcome, Error, ErrorKind, Event, OutcomeKind, QueueExitCause, Stage,
 };
+use crate::sys;
 
 /// How often a command that was interrupted (`EINTR`) is sent again; STOP and DEL may be repeated.
 const INTERRUPTED_TRIES: u32 = 4;
@@ -50,7 +54,12 @@ pub(super) async fn run(
         if undo == Undo::Release {
             slot = None;
         }
-        match course.step(undo).await {
+        // A panic of one step, in a driver or a target, is that step's failure: the others go on.
+        let step = match AssertUnwindSafe(course.step(undo)).catch_unwind().await {
+            Ok(step) => step,
+            Err(payload) => course.panicked(undo, &*payload),
+        };
+        match step {
             Step::Done => body.parts.borrow_mut().undos.done(undo),
             Step::Reorder => {}
             Step::Skip => {
@@ -72,6 +81,11 @@ pub(super) async fn run(
         }
     }
     (course.outcome(fate), fate)
+}
+
+/// Whether it is in service for another process: nobody but its server starts a device.
+fn is_of_another(kernel: &KernelDevice) -> bool {
+    kernel.state == KernelState::Live && i64::from(kernel.pid) != i64::from(std::process::id())
 }
 
 enum Step {
@@ -108,6 +122,17 @@ impl Course<'_> {
                 Step::Done
             }
             Undo::Release => self.release(id).await,
+        }
+    }
+
+    fn panicked(&mut self, undo: Undo, payload: &(dyn Any + Send)) -> Step {
+        let panic = sys::panic::report(payload);
+        slog::crit!(self.body.log.borrow(), "{panic}"; "stage" => undo.stage().as_str());
+        self.note(Error::new(ErrorKind::Panicked, panic.to_string()));
+        self.body.add_panic(panic);
+        match undo {
+            Undo::Unlink | Undo::Stop => Step::Done,
+            Undo::Join | Undo::Delete | Undo::Close | Undo::Release => Step::Skip,
         }
     }
 
@@ -164,14 +189,17 @@ impl Course<'_> {
     }
 
     async fn delete(&mut self, id: DeviceId) -> Step {
-        if self.gone {
-            // The id may be another's by now.
+        if self.gone && self.undo_is_done(Undo::Close) {
+            // Nothing of ours keeps the id from being another's by now.
             return Step::Done;
         }
         let waiting = !self.env.delete_async.get();
         let command = if waiting { Command::Delete(id) } else { Command::DeleteAsync(id) };
         match self.send(command).await {
-            Ok(_) => Step::Done,
+            Ok(_) => {
+                self.gone = false;
+                Step::Done
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.gone = true;
                 Step::Done
@@ -196,7 +224,7 @@ impl Course<'_> {
     /// Waits until the id is free. The kernel tells nobody when that is, so ask: soon at first (a
     /// grace period is 1 to 3 ms), then less often.
     async fn release(&mut self, id: DeviceId) -> Step {
-        if self.undone(Undo::Join) || self.undone(Undo::Delete) {
+        if !self.undo_is_done(Undo::Join) || !self.undo_is_done(Undo::Delete) {
             return Step::Skip;
         }
         let end = Instant::now() + self.bound();
@@ -210,7 +238,7 @@ impl Course<'_> {
                 }
                 // Another device has the id by now: ours, or one of another program's.
                 _ if !self.env.is_owner(id, self.body.name()) => return Step::Done,
-                Ok(kernel) if kernel.state == KernelState::Live => return Step::Done,
+                Ok(kernel) if is_of_another(&kernel) => return Step::Done,
                 _ => {}
             }
             if Instant::now() >= end {
@@ -243,8 +271,8 @@ impl Course<'_> {
         }
     }
 
-    fn undone(&self, undo: Undo) -> bool {
-        self.body.parts.borrow().undos.contains(undo)
+    fn undo_is_done(&self, undo: Undo) -> bool {
+        !self.body.parts.borrow().undos.contains(undo)
     }
 
     /// How long a stage may take from now.
@@ -264,8 +292,8 @@ impl Course<'_> {
         let cause = self.body.error();
         let kind = match fate {
             Event::Lost => OutcomeKind::Wedged,
-            Event::Remains => OutcomeKind::TimedOut,
             _ if self.body.panicked() => OutcomeKind::Panicked,
+            Event::Remains => OutcomeKind::TimedOut,
             _ if self.gone => OutcomeKind::AlreadyGone,
             _ if cause.is_some() || self.trouble.is_some() => OutcomeKind::Failed,
             _ => OutcomeKind::Deleted,

@@ -126,7 +126,7 @@ pub enum OutcomeKind {
     AlreadyGone,
     /// It never came up or broke while live, and was removed; nothing is left.
     Failed,
-    /// Code of it panicked, and it was removed; nothing is left.
+    /// Code of it panicked. It was removed, unless `left` says what could not be.
     Panicked,
     /// A stage ran out of time; something is left.
     TimedOut,

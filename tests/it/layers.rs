@@ -15,7 +15,7 @@ const ROOMS: [(&str, &[&str]); 13] = [
     ("handle", &["model", "supervisor"]),
     ("runtime", &["model", "sys", "target", "driver", "device", "supervisor", "handle"]),
     ("config", &["model"]),
-    ("telemetry", &["model", "sys"]),
+    ("telemetry", &["model", "sys", "config"]),
     ("daemon", &["model", "sys", "target", "driver", "handle", "runtime", "config", "telemetry"]),
     (
         "cli",

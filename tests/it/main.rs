@@ -2,5 +2,10 @@
 //! simulated driver.
 #![allow(clippy::unwrap_used)]
 
+mod faults;
+mod law;
 mod layers;
 mod lifecycle;
+mod order;
+mod recorder;
+mod support;

@@ -110,8 +110,7 @@ impl Inner {
         select(pin!(self.asked.wait()), pin!(device.cancelled.wait())).await;
         if device.cancelled.is_raised() && !self.asked.is_raised() {
             for queue in self.up() {
-                let text = "the kernel took the queue away".to_owned();
-                (plan.events)(QueueEvent::Failed(queue, text));
+                (plan.events)(QueueEvent::TakenAway(queue));
             }
         } else if !device.cancelled.is_raised() {
             device.set_service(Service::Silent);

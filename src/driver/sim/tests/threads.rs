@@ -213,7 +213,7 @@ fn a_stop_that_others_send_ends_the_threads() -> Outcome {
         assert!(exits.iter().all(|exit| exit.cause == QueueExitCause::Stopped), "{exits:?}");
         let told = std::mem::take(&mut *told.lock().expect("no panic"));
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told.iter().all(|event| matches!(event, QueueEvent::Failed(..))), "{told:?}");
+        assert!(told.iter().all(|event| matches!(event, QueueEvent::TakenAway(_))), "{told:?}");
         timeout(LIMIT, server.torn_down()).await??;
         Ok(())
     })

@@ -135,7 +135,7 @@ fn driver(args: &Run, config: &Config) -> Result<MakeDriver, Error> {
                 Error::new(ErrorKind::Invalid, text)
             })?;
             Ok(Box::new(move |_: &Logger| {
-                Ok(Rc::new(SimDriver::new(profile, plan, QueueMode::Virtual)) as Rc<dyn Driver>)
+                Ok(Rc::new(SimDriver::new(profile, plan, QueueMode::Threads)) as Rc<dyn Driver>)
             }))
         }
         DriverName::Ublk => Ok(Box::new(move |_: &Logger| {

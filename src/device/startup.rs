@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
+use slog::warn;
 
 use super::Env;
 use super::body::Body;
@@ -39,6 +40,9 @@ async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error>
 
     body.enter(Stage::Open);
     let target = open_target(body, env).await?;
+    for note in target.notes() {
+        warn!(body.log.borrow(), "{note}");
+    }
     body.parts.borrow_mut().target = Some(Arc::clone(&target));
 
     body.enter(Stage::Add);

@@ -13,9 +13,9 @@ pub struct Geometry {
     pub logical_block: u32,
     /// Unit that is written without reading first.
     pub physical_block: u32,
-    /// Preferred smallest request.
+    /// Preferred smallest request, a power of two.
     pub io_min: u32,
-    /// Preferred request.
+    /// Preferred request, a power of two; 0 for none.
     pub io_opt: u32,
     /// DISCARD and WRITE_ZEROES, when the target can.
     pub discard: Option<Discard>,
@@ -30,7 +30,7 @@ pub struct Geometry {
 /// How a target discards. All in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Discard {
-    /// Unit that is really freed.
+    /// Unit that is really freed, a power of two.
     pub granularity: u32,
     /// Largest DISCARD; 0 when it cannot.
     pub max_discard: u32,
@@ -75,6 +75,12 @@ impl Geometry {
         }
         self.physical_block = asked.physical.unwrap_or(self.physical_block).max(self.logical_block);
         self.io_min = self.io_min.max(self.physical_block);
+        if self.io_opt != 0 {
+            self.io_opt = self.io_opt.max(self.io_min);
+        }
+        if let Some(discard) = &mut self.discard {
+            discard.granularity = discard.granularity.max(self.logical_block);
+        }
         Ok(self)
     }
 
@@ -83,17 +89,25 @@ impl Geometry {
     /// # Errors
     /// Kind [`ErrorKind::Invalid`], naming the value and what is allowed.
     pub fn check(&self) -> Result<(), Error> {
-        let Self { size, logical_block: logical, physical_block: physical, .. } = *self;
+        let Self { size, logical_block: logical, .. } = *self;
+        let fits = |bytes: u32| bytes.is_power_of_two() && bytes >= logical;
+        let io_opt = Some(self.io_opt).filter(|bytes| *bytes != 0);
+        let units = [
+            ("physical block", Some(self.physical_block)),
+            ("io_min", Some(self.io_min)),
+            ("io_opt", io_opt),
+            ("discard granularity", self.discard.map(|discard| discard.granularity)),
+        ];
+        let mut told = units.into_iter().filter_map(|(name, unit)| Some((name, unit?)));
+        let odd = told.find(|(_, bytes)| !fits(*bytes));
         let blocks = LIMITS.block_min..=LIMITS.block_max;
         let wrong = if !blocks.contains(&logical) || !logical.is_power_of_two() {
             format!("logical block {logical} is not one of 512, 1024, 2048, 4096")
-        } else if physical < logical || !physical.is_power_of_two() {
-            format!("physical block {physical} is no power of two from {logical} on")
+        } else if let Some((name, bytes)) = odd {
+            format!("{name} {bytes} is no power of two from {logical} on")
         } else if size == 0 || size > LIMITS.size_max || !size.is_multiple_of(logical.into()) {
             let max = LIMITS.size_max;
             format!("size {size} is no multiple of the logical block {logical}, up to {max}")
-        } else if self.discard.is_some_and(|discard| discard.granularity == 0) {
-            "the granularity of discard is 0".to_owned()
         } else {
             return Ok(());
         };
@@ -112,7 +126,8 @@ mod tests {
         assert_eq!(own.with_blocks(BlockSize::default())?, own);
         let raised = own.with_blocks(asked(Some(4096), None))?;
         assert_eq!((raised.logical_block, raised.physical_block), (4096, 4096));
-        assert_eq!(own.with_blocks(asked(None, Some(16384)))?.io_min, 16384);
+        let wide = Geometry { io_opt: 8192, ..own }.with_blocks(asked(None, Some(16384)))?;
+        assert_eq!((wide.io_min, wide.io_opt), (16384, 16384));
         assert!(own.with_blocks(asked(Some(512), None)).is_err());
         Ok(())
     }
@@ -126,7 +141,16 @@ mod tests {
             let error = Geometry::new(size, block).check().err().map(|e| e.kind());
             assert_eq!(error, Some(ErrorKind::Invalid), "{size} {block}");
         }
-        let flat = Geometry { physical_block: 512, ..Geometry::new(4096, 4096) };
-        assert!(flat.check().is_err());
+        let good = Geometry::new(4096, 4096);
+        let discard = Discard { granularity: 0, max_discard: 4096, max_write_zeroes: 0 };
+        for (odd, name) in [
+            (Geometry { physical_block: 512, ..good }, "physical block 512"),
+            (Geometry { io_min: 5000, ..good }, "io_min 5000"),
+            (Geometry { io_opt: 3 << 19, ..good }, "io_opt 1572864"),
+            (Geometry { discard: Some(discard), ..good }, "discard granularity 0"),
+        ] {
+            let text = odd.check().expect_err("an odd unit").to_string();
+            assert!(text.contains(name), "{text}");
+        }
     }
 }

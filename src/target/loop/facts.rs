@@ -93,19 +93,24 @@ impl Facts {
         let zeroes = queue_attribute(&host, number, "write_zeroes_max_bytes").unwrap_or(0);
         let unit = queue_attribute(&host, number, "discard_granularity")
             .and_then(|bytes| u32::try_from(bytes).ok())
-            .unwrap_or(0)
-            .max(disk.logical_block);
+            .unwrap_or(0);
         Self {
             size,
             block: disk.logical_block,
             direct: Ok(disk.logical_block),
             physical_block: disk.physical_block,
-            io_min: disk.io_min,
-            io_opt: disk.io_opt,
-            hole: (writable && zeroes > 0).then_some(unit),
+            io_min: power_of_two(disk.io_min),
+            io_opt: power_of_two(disk.io_opt),
+            hole: (writable && zeroes > 0).then_some(power_of_two(unit)),
             writable,
         }
     }
+}
+
+/// The largest power of two that divides `bytes`; 0 for 0. The stripes of a RAID are any size, and
+/// the ublk driver takes powers of two only.
+fn power_of_two(bytes: u32) -> u32 {
+    bytes & bytes.wrapping_neg()
 }
 
 /// Switches direct I/O on an open file on or off.
@@ -143,4 +148,23 @@ fn can_punch(file: &File, size: u64) -> bool {
 /// The mode of `fallocate` that frees blocks and reads as zeroes afterwards.
 pub(super) fn punch_hole() -> FallocateFlags {
     FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_become_powers_of_two_that_divide_them() {
+        let disk = BlockDevice {
+            logical_block: 512,
+            physical_block: 4096,
+            io_min: 64 << 10,
+            io_opt: 3 * (512 << 10),
+            read_only: false,
+        };
+        let facts = Facts::of_disk(disk, 0, 1 << 30, true);
+        assert_eq!((facts.io_min, facts.io_opt), (64 << 10, 512 << 10));
+        assert_eq!(power_of_two(0), 0);
+    }
 }

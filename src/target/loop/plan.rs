@@ -76,7 +76,7 @@ pub(super) fn plan(
         io_min: facts.io_min,
         io_opt: facts.io_opt,
         discard: facts.hole.filter(|_| facts.block <= logical).map(|unit| Discard {
-            granularity: unit.max(logical),
+            granularity: unit,
             max_discard: MAX_DISCARD,
             max_write_zeroes: MAX_DISCARD,
         }),

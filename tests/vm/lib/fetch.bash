@@ -30,7 +30,7 @@ private_apt() {
     local dir=$1 mirror ring suite
     mirror=$(debian_mirror)
     if [[ -z $mirror ]]; then # the lists may never have been fetched here
-        as_root apt-get -qq update >&2 || true
+        logged as_root apt-get -qq update || true
         mirror=$(debian_mirror)
     fi
     if [[ -z $mirror ]]; then
@@ -39,8 +39,8 @@ private_apt() {
         return 1
     fi
     if ! ring=$(debian_keyring); then
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y \
-            install --no-install-recommends debian-archive-keyring >&2 || true
+        logged as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y \
+            install --no-install-recommends debian-archive-keyring || true
         ring=$(debian_keyring) || { say "no keyring of Debian's archive: install debian-archive-keyring"; return 1; }
     fi
     mkdir -p -- "$dir/lists/partial" "$dir/cache/archives/partial"
@@ -84,7 +84,7 @@ fetch_release() {
             packages+=("linux-$name-$release")
     done
     mkdir -p -- "$dir/debs" "$tree/usr/lib/modules"
-    (cd -- "$dir/debs" && apt-get -qq "${apt_options[@]}" download "${packages[@]}" >&2) || return 1
+    (cd -- "$dir/debs" && logged apt-get -qq "${apt_options[@]}" download "${packages[@]}") || return 1
     for name in "$dir"/debs/*.deb; do
         dpkg-deb -x "$name" "$dir/unpacked" || return 1
     done
@@ -124,7 +124,7 @@ fetch_kernel() {
 fetch_into() {
     local series=$1 work=$2 release
     private_apt "$work" || return 1
-    apt-get -qq "${apt_options[@]}" update >&2 || { say "cannot read the package lists"; return 1; }
+    logged apt-get -qq "${apt_options[@]}" update || { say "cannot read the package lists"; return 1; }
     release=$(newest_offered "$series")
     [[ -n $release ]] || { say "no Debian kernel of series $series in: $vm_suites"; return 1; }
     [[ ! -e $vm_cache/kernels/$release/ready ]] || return 0

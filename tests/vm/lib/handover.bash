@@ -14,6 +14,9 @@ carried_environment() {
     done < <(compgen -e)
     printf 'PATH=%s\0' "$PATH:/usr/sbin:/usr/bin:/sbin:/bin"
     printf 'TMPDIR=/tmp\0UBLKD_VM=1\0'
+    if [[ -n $kernel_tree ]]; then # a plain modprobe finds the modules, too
+        printf 'MODPROBE_OPTIONS=-d %s\0' "$kernel_tree"
+    fi
     for name in ${opt_env[@]+"${opt_env[@]}"}; do
         if [[ $name == *=* ]]; then
             printf '%s\0' "$name"

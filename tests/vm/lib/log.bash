@@ -36,7 +36,7 @@ last_console_lines() {
 }
 
 judge() {
-    local found status console=${opt_console:-$work/console}
+    local found status
     found=$(complaint_lines)
     status=$(cat -- "$ctl/status" 2>/dev/null || true)
     if [[ -n $found ]]; then
@@ -47,24 +47,19 @@ judge() {
         done)
             if [[ -n $found ]]; then
                 say "status 123 for that; the command's own was $status"
-                leave 123
+                exit 123
             fi
-            leave "$status"
+            exit "$status"
             ;;
         late)
             last_console_lines
             say "not done after $opt_timeout s: the guest was ended"
-            leave 124
+            exit 124
             ;;
         *)
             last_console_lines
             say "the guest ended without giving a status"
-            leave 125
+            exit 125
             ;;
     esac
-}
-
-leave() {
-    rm -rf -- "$work"
-    exit "$1"
 }

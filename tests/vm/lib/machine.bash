@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 
 children=()
+boot_limit=120
 
 # make_workdir: a short path, since sockets have no long ones. The reaper sees
 # its pipe close when this script ends, even by kill -9, and clears up then.
@@ -11,8 +12,10 @@ make_workdir() {
     ((${#base} < 70)) || base=/tmp
     work=$(mktemp -d -- "$base/ublkd-vm.XXXXXX")
     ctl=$work/ctl
+    console=${opt_console:-$work/console}
     mkdir "$ctl" "$work/share"
     : >"$work/pids"
+    exec {nap_fd}<> <(:)
     exec {reaper_pipe}> >(exec setsid "$vm_room/lib/reaper" "$work" >/dev/null 2>&1)
     trap 'end_machine' EXIT
     trap 'exit 143' TERM
@@ -83,7 +86,6 @@ disks() {
 start_machine() {
     local PATH=$PATH:/usr/sbin:/sbin virtiofsd machine=() sockets=() append cpu accelerator
     virtiofsd=$(find_virtiofsd)
-    exec {nap_fd}<> <(:)
     serve rootfs / always
     serve ctl "$ctl" auto
     serve share "${opt_share:-$work/share}" auto
@@ -105,7 +107,7 @@ start_machine() {
     spawn qemu-system-x86_64 "${accelerator[@]}" -cpu "$cpu" -smp "$opt_cpus" -m "$opt_memory" \
         -nodefaults -no-user-config -display none -vga none -no-reboot \
         -object "memory-backend-memfd,id=mem,size=${opt_memory}M,share=on" -numa node,memdev=mem \
-        -chardev "file,id=console,path=${opt_console:-$work/console}" -serial chardev:console \
+        -chardev "file,id=console,path=$console" -serial chardev:console \
         -chardev "file,id=word,path=$work/word" -serial chardev:word \
         -kernel "$kernel_image" -append "$append" "${machine[@]}" \
         {word}<&- >"$work/qemu.log" 2>&1
@@ -118,42 +120,84 @@ start_machine() {
 
 # The guest's output as it comes: files on the host, followed until qemu ends.
 follow_output() {
-    tail -c +1 -f -s 0.1 --pid="$qemu" -- "$ctl/stdout" {reaper_pipe}>&- </dev/null &
+    tail -c +1 -f -s 0.1 --pid="$qemu" -- "$ctl/stdout" {reaper_pipe}>&- {word}<&- </dev/null &
     tail_out=$!
-    tail -c +1 -f -s 0.1 --pid="$qemu" -- "$ctl/stderr" {reaper_pipe}>&- </dev/null >&2 &
+    tail -c +1 -f -s 0.1 --pid="$qemu" -- "$ctl/stderr" {reaper_pipe}>&- {word}<&- </dev/null >&2 &
     tail_err=$!
     printf '%s\n' "$tail_out" "$tail_err" >>"$work/pids"
 }
 
-# Sets outcome: done, died or late.
-wait_for_guest() {
-    local said='' deadline=$((SECONDS + opt_timeout))
+# wait_for WHAT: until the guest has said so (it writes the file WHAT and then a
+# line), sets outcome: so, or died or late.
+wait_for() {
+    local deadline=$2 said
     while :; do
-        if read -r -t 0.5 -u "$word" said; then
-            [[ $said == done* ]] || continue
-            outcome=done
-            break
-        elif (($? <= 128)); then # the writing end is closed: no qemu any more
-            outcome=died
-            break
+        # The line only wakes us up, the file tells: half a line may have come.
+        if read -r -t 0.5 -u "$word" said; then :; elif (($? <= 128)); then
+            outcome=died # the writing end is closed: no qemu any more
+            [[ ! -s $ctl/$1 ]] || outcome=so
+            return
         fi
-        if ((SECONDS >= deadline)); then
+        if [[ -s $ctl/$1 ]]; then outcome=so; return; fi
+        if ((SECONDS >= deadline)); then outcome=late; return; fi
+        # KVM stops the guest for good, without a word, where it cannot run it.
+        if [[ $accel == kvm ]] && grep -q 'KVM internal error' "$work/qemu.log"; then
             outcome=late
-            break
+            return
         fi
     done
-    if [[ -s $ctl/status ]]; then outcome=done; fi
-    kill -KILL "$qemu" 2>/dev/null || true
-    wait "$qemu" 2>/dev/null || true
-    wait "$tail_out" "$tail_err" 2>/dev/null || true
 }
 
-end_machine() {
+# run_machine: boots the guest, runs the command, sets outcome: done, died or
+# late. A guest that does not get as far as the command has touched nothing, so
+# another one is tried: under emulation one boot in a hundred or so fails, since
+# the emulator may run stale code after the kernel has patched itself.
+run_machine() {
+    local attempt deadline=$((SECONDS + opt_timeout)) boot_deadline
+    for attempt in 1 2 3; do
+        start_machine
+        boot_deadline=$((SECONDS + boot_limit))
+        ((boot_deadline <= deadline)) || boot_deadline=$deadline
+        wait_for started "$boot_deadline"
+        [[ $outcome == so || $SECONDS -ge $deadline || $accel == kvm ]] && break
+        stop_machine
+        ((qemu_status != 137 && attempt < 3)) || return 0 # 137: someone pulled the plug
+        say "the guest did not boot ($outcome), trying another one; its console's last lines:"
+        tr -d '\r' <"$console" | tail -n 5 >&2
+    done
+    if [[ $outcome == so ]]; then
+        follow_output
+        wait_for status "$deadline"
+        [[ $outcome != so ]] || outcome=done
+    fi
+    stop_machine
+}
+
+# stop_machine: the guest has done its part; everything is on the host by now.
+stop_machine() {
     local child
+    qemu_status=0
+    if [[ $outcome == died ]]; then
+        wait "$qemu" 2>/dev/null || qemu_status=$?
+    else
+        kill -KILL "$qemu" 2>/dev/null || true
+        wait "$qemu" 2>/dev/null || true
+    fi
+    if [[ -n ${tail_out:-} ]]; then wait "$tail_out" "$tail_err" 2>/dev/null || true; fi
+    for child in "${children[@]}"; do kill -KILL "$child" 2>/dev/null || true; done
+    for child in "${children[@]}"; do wait "$child" 2>/dev/null || true; done
+    children=()
+    rm -f -- "$work"/*.sock "$work/word"
+    exec {word}<&-
+}
+
+# end_machine: at the end of run, an early one too. (wait must be told whom to
+# wait for: the reaper only leaves after us.)
+end_machine() {
+    local child ours=(${children[@]+"${children[@]}"} ${tail_out:-} ${tail_err:-})
     trap '' TERM INT HUP
     trap - EXIT
-    for child in ${children[@]+"${children[@]}"} ${tail_out:-} ${tail_err:-}; do
-        kill -KILL "$child" 2>/dev/null || true
-    done
-    wait ${children[@]+"${children[@]}"} ${tail_out:-} ${tail_err:-} 2>/dev/null || true
+    for child in ${ours[@]+"${ours[@]}"}; do kill -KILL "$child" 2>/dev/null || true; done
+    for child in ${ours[@]+"${ours[@]}"}; do wait "$child" 2>/dev/null || true; done
+    rm -rf -- "$work"
 }

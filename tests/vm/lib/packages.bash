@@ -30,6 +30,13 @@ programs_missing() {
     fi
 }
 
+# logged COMMAND…: its words are shown only when it fails.
+logged() {
+    "$@" >"$vm_cache/install.log" 2>&1 </dev/null && return
+    tail -n 20 -- "$vm_cache/install.log" >&2
+    return 1
+}
+
 install_programs() {
     local PATH=$PATH:/usr/sbin:/sbin missing
     mapfile -t missing < <(programs_missing | sort -u)
@@ -42,15 +49,16 @@ install_programs() {
         mapfile -t missing < <(programs_missing | sort -u)
         ((${#missing[@]})) || exit 0
         say "installing ${missing[*]}"
-        as_root apt-get -qq -o DPkg::Lock::Timeout=300 update >&2 ||
+        logged as_root apt-get -qq -o DPkg::Lock::Timeout=300 update ||
             say "apt-get update failed; going on with the lists that are there"
         # The package of its own does not exist everywhere; where it does not,
         # qemu's packages bring the program.
         apt-cache show virtiofsd >/dev/null 2>&1 ||
             mapfile -t missing < <(printf '%s\n' "${missing[@]}" | grep -vx virtiofsd)
         ((${#missing[@]})) || missing=(qemu-system-common)
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y \
-            -o DPkg::Lock::Timeout=300 install --no-install-recommends "${missing[@]}" >&2
+        logged as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y \
+            -o DPkg::Lock::Timeout=300 install --no-install-recommends "${missing[@]}" ||
+            fail 2 "cannot install ${missing[*]}"
     ) 9>"$vm_cache/packages.lock"
     mapfile -t missing < <(programs_missing | sort -u)
     ((${#missing[@]} == 0)) || fail 2 "still missing after the installation: ${missing[*]}"

@@ -83,7 +83,8 @@ pub struct AddDevice {
     pub id: Option<DeviceId>,
     /// Queues, depth and largest request.
     pub queues: QueueSpec,
-    /// Features to switch on for it; the kernel refuses what it does not know.
+    /// Features to switch on for it. A kernel leaves out what it does not know: the reply says what
+    /// is on.
     pub features: Features,
 }
 

@@ -60,8 +60,9 @@ impl Host {
         self.text("/proc/sys/kernel/osrelease").unwrap_or_else(|| "of unknown release".to_owned())
     }
 
-    /// The driver's parameter `ublks_max`. Up to Linux 6.14 it bounds all devices, later only those
-    /// of users without rights; only the kernel's answer tells which.
+    /// The driver's parameter `ublks_max`. It once bounded all devices; newer drivers (seen in Linux
+    /// 6.12.117 and 7.3.4) bound with it those of users without rights only. Which it is, only the
+    /// answer to an `ADD_DEV` tells.
     #[must_use]
     pub fn ublks_max(&self) -> Option<u64> {
         self.number("/sys/module/ublk_drv/parameters/ublks_max")

@@ -173,6 +173,7 @@ struct Ring {
 impl Ring {
     fn new(device: File, wake: Arc<EventFd>, in_flight: u32) -> Result<Self, Error> {
         let ring = IoUring::builder()
+            .dontfork()
             .setup_single_issuer()
             .build(ENTRIES)
             .map_err(|error| setup_failed(&error, "io_uring_setup"))?;

@@ -11,7 +11,8 @@
 //! it deletes devices when handles are dropped, and it panics where an error would do.
 //!
 //! Invariants: nothing is sent that nobody asked for, dropping a handle deletes no device; the
-//! caller's thread never waits for the kernel.
+//! caller's thread never waits for a command; a driver belongs to the thread that opened it, which
+//! the types see to (fault F33).
 
 mod abi;
 mod char;

@@ -9,7 +9,9 @@
 //!
 //! Invariants: the thread that made the port is the only one that uses it and its ring (the kernel
 //! binds a tag to the thread that fetched it); a descriptor is read only after the completion that
-//! announced it; a tag's buffer is always named, with the size that the kernel was told.
+//! announced it; a tag's buffer is always named, with the size that the kernel was told; the file
+//! is not registered with the ring, since that made no request faster (Linux 7.3, null target, one
+//! queue) and would keep the device referenced for a while after the queue's end.
 
 use std::fs::File;
 use std::num::NonZeroUsize;

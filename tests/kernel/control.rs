@@ -1,6 +1,7 @@
 //! Control commands against the kernel.
 
-use std::time::Instant;
+use std::fs::{self, File};
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use ublkd::driver::{AddDevice, Command, Driver, Features, KernelState, Params, Reply};
@@ -99,5 +100,58 @@ fn f27_many_commands_are_in_flight_at_a_time() -> Result<(), Error> {
         let left = driver.list()?;
         assert!(devices.iter().all(|device| !left.contains(&device.id)), "{left:?}");
         Ok(())
+    })
+}
+
+#[test]
+fn f23_a_char_device_that_somebody_looks_into_is_opened_afterwards() -> Result<(), Error> {
+    let driver = driver()?;
+    let driver: &dyn Driver = &driver;
+    run(async {
+        let id = driver.add(add(None)).await?.id;
+        let looking = File::options().read(true).write(true).open(id.char_path());
+        let looking = looking.expect("the node");
+        let open = driver.open(id);
+        let look = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            drop(looking);
+        };
+        let (opened, ()) = futures::join!(open, look);
+        // While we have it nobody else gets it, and that is an error in the end.
+        let opened = opened?;
+        let began = Instant::now();
+        let refused = driver.open(id).await.map(|_| ()).expect_err("it is open");
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        println!("{refused}");
+        drop(opened);
+        delete(driver, id).await
+    })
+}
+
+#[test]
+fn f25_the_limit_on_devices_is_named_where_the_kernel_has_one() -> Result<(), Error> {
+    const LIMIT: &str = "/sys/module/ublk_drv/parameters/ublks_max";
+    let driver = driver()?;
+    let driver: &dyn Driver = &driver;
+    run(async {
+        let before = fs::read_to_string(LIMIT).expect("a parameter");
+        let devices = driver.list()?.len();
+        fs::write(LIMIT, (devices + 1).to_string()).expect("the parameter takes it");
+        let first = driver.add(add(None)).await?.id;
+        let second = driver.add(add(None)).await;
+        fs::write(LIMIT, before).expect("the parameter takes it");
+        match second {
+            // Newer kernels bound the devices of users without rights only.
+            Ok(device) => delete(driver, device.id).await?,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+                let (max, used) = (devices + 1, devices + 1);
+                let limit = format!("ublks_max is {max} and {used} devices exist");
+                assert!(error.to_string().contains(&limit), "{error}");
+                println!("{error}");
+            }
+        }
+        delete(driver, first).await
     })
 }

@@ -229,6 +229,38 @@ fn f03_holders_are_named_also_after_the_stop() -> Outcome {
 }
 
 #[test]
+fn f03_mounts_and_swap_are_named() -> Outcome {
+    let call = |program: &str, arguments: &[&str]| -> Outcome {
+        let done = Process::new(program).args(arguments).output()?;
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        if done.status.success() { Ok(()) } else { Err(format!("{program}: {told}").into()) }
+    };
+    let driver = driver()?;
+    let driver: &dyn Driver = &driver;
+    run(async {
+        let ram = target(TargetSpec::Ram { size: 64 * MIB })?;
+        let device = Served::start(driver, ram, QUEUES).await?;
+        let path = device.path();
+        let folder = tempfile::tempdir()?;
+        let place = folder.path().display().to_string();
+
+        call("mkfs.ext4", &["-q", &path])?;
+        call("mount", &[&path, &place])?;
+        assert_eq!(driver.holders(device.id).await, [format!("mounted at {place}")]);
+        fs::write(folder.path().join("file"), "text")?;
+        call("umount", &[&place])?;
+        assert_eq!(driver.holders(device.id).await, [""; 0]);
+
+        call("mkswap", &["-q", &path])?;
+        call("swapon", &[&path])?;
+        assert_eq!(driver.holders(device.id).await, ["used as swap"]);
+        call("swapoff", &[&path])?;
+        device.end(driver, Order::DeleteFirst).await?;
+        Ok(())
+    })
+}
+
+#[test]
 fn many_devices_come_and_go_together() -> Outcome {
     let driver = driver()?;
     let driver: &dyn Driver = &driver;

@@ -20,6 +20,21 @@ async fn configured(driver: &dyn Driver) -> Result<DeviceId, Error> {
 }
 
 #[test]
+fn f01_a_delete_waits_for_the_char_device_and_goes_on_when_it_is_closed() -> Result<(), Error> {
+    run(async {
+        let driver = Deadline::new(UblkDriver::open(4)?, Duration::from_secs(1));
+        let id = configured(&driver).await?;
+        let node = driver.open(id).await?;
+        let waiting = driver.execute(Command::Delete(id));
+        let error = waiting.await.expect_err("the char device is open");
+        assert_eq!(error.kind(), ErrorKind::Wedged, "{error}");
+        assert!(error.to_string().contains("DEL_DEV"), "{error}");
+        drop(node);
+        freed(&driver, id).await
+    })
+}
+
+#[test]
 fn f19_starts_that_never_end_keep_nothing_from_working() -> Result<(), Error> {
     let patient = driver()?;
     let patient: &dyn Driver = &patient;

@@ -40,6 +40,8 @@ struct FaultyQueues {
     asked: Cell<Option<Instant>>,
     /// Threads that will never end and are not counted yet.
     stuck: Cell<usize>,
+    /// Their ids, from when they were ready.
+    tids: Vec<i32>,
     broken: Broken,
 }
 
@@ -96,6 +98,7 @@ impl CharDevice for FaultyChar {
             end,
             asked: Cell::new(None),
             stuck: Cell::new(if stuck { count } else { 0 }),
+            tids: Vec::new(),
             broken,
         }))
     }
@@ -117,6 +120,10 @@ impl Drop for FaultyChar {
 }
 
 impl FaultyQueues {
+    fn never_ends(&self) -> bool {
+        self.end.effect == Some(Effect::Hang)
+    }
+
     /// From now on the threads that never end are only counted.
     fn count_stuck(&self) {
         self.plan.stuck.set(self.plan.stuck.get() + self.stuck.take());
@@ -127,7 +134,9 @@ impl QueueSet for FaultyQueues {
     fn ready(&mut self) -> LocalBoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             self.ready.take().befall("FETCH_REQ", self.id).await?;
-            self.inner.ready().await
+            self.inner.ready().await?;
+            self.tids = self.inner.tids();
+            Ok(())
         })
     }
 
@@ -141,7 +150,7 @@ impl QueueSet for FaultyQueues {
     fn join(&mut self) -> LocalBoxFuture<'_, Vec<QueueExit>> {
         Box::pin(async move {
             let mut exits = self.inner.join().await;
-            if self.end.effect == Some(Effect::Hang) {
+            if self.never_ends() {
                 self.count_stuck();
                 return pending().await;
             }
@@ -158,7 +167,7 @@ impl QueueSet for FaultyQueues {
     }
 
     fn tids(&self) -> Vec<i32> {
-        self.inner.tids()
+        if self.never_ends() { self.tids.clone() } else { self.inner.tids() }
     }
 
     fn stats(&self) -> IoStats {

@@ -203,7 +203,11 @@ fn threads_that_never_end_keep_the_device_and_are_seen() -> Outcome {
         let driver = sim_with_faults("join@1: hang; join@2: delay 3s");
         let (mut stuck, mut slow) = (Server::live(&driver).await?, Server::live(&driver).await?);
         stuck.stop().await?;
-        assert!(timeout(LONG, stuck.join()).await.is_err());
+        let Some(mut queues) = stuck.queues.take() else { return Err("no queues".into()) };
+        queues.stop();
+        assert!(timeout(LONG, queues.join()).await.is_err());
+        assert_eq!(queues.tids().len(), 2, "they are named");
+        drop(queues);
         slow.stop().await?;
         let (exits, took) = timed(slow.join()).await;
         assert_eq!(exits, [QueueExitCause::Stopped, QueueExitCause::Stopped]);

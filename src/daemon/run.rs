@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::future::{Either, select};
@@ -24,6 +24,10 @@ use crate::{Builder, Handle, MakeDriver, Running};
 
 /// How long the kernel may take to end its workers and close files after everything has ended.
 const SETTLE: Duration = Duration::from_secs(2);
+
+/// Stop signals this close together are one: `timeout` and terminals signal a process and its
+/// group.
+const SAME_SIGNAL: Duration = Duration::from_millis(250);
 
 /// How long a forced end may take.
 const FORCE: Duration = Duration::from_secs(2);
@@ -239,10 +243,12 @@ impl Day {
     /// `None` only when a forced end got no answer either.
     async fn take_down(mut self, running: Running, handle: &Handle) -> Option<ShutdownReport> {
         systemd::stopping("stopping all devices");
+        let begun = Instant::now();
         let mut shutdown = pin!(running.shutdown(self.shutdown_timeout));
         loop {
             match select(shutdown.as_mut(), self.signals.next()).await {
                 Either::Left((report, _)) => return report.ok(),
+                Either::Right((Some(Signal::Stop(_)), _)) if begun.elapsed() < SAME_SIGNAL => {}
                 Either::Right((Some(Signal::Stop(name)), _)) => {
                     slog::warn!(self.log, "{name} again: the end is forced");
                     handle.force();

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,12 +17,12 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 const WHOLE: Duration = Duration::from_secs(240);
 
 /// The driver, with a deadline for every command.
-pub(crate) fn driver() -> Result<Deadline<UblkDriver>, Error> {
+pub(crate) fn driver() -> Result<Deadline, Error> {
     assert!(
         Path::new("/dev/ublk-control").exists(),
         "these tests need the ublk driver: run them with `cargo ktest-73`"
     );
-    Ok(Deadline::new(UblkDriver::open(64)?, LIMIT))
+    Ok(Deadline::new(Rc::new(UblkDriver::open(64)?), LIMIT))
 }
 
 /// Runs a test on a runtime of its own, under a bound, and alone: ids are the kernel's, and one that

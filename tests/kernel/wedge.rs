@@ -1,5 +1,6 @@
 //! Commands that never end. A start that nobody serves is one: it waits for the queues.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ublkd::driver::deadline::Deadline;
@@ -40,7 +41,7 @@ fn f19_starts_that_never_end_keep_nothing_from_working() -> Result<(), Error> {
     let patient: &dyn Driver = &patient;
     run(async {
         let limit = Duration::from_millis(300);
-        let hasty = Deadline::new(UblkDriver::open(4)?, limit);
+        let hasty = Deadline::new(Rc::new(UblkDriver::open(4)?), limit);
         let mut wedged = Vec::new();
         // More than are meant to be in flight at a time.
         for _ in 0..12 {

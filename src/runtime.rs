@@ -129,7 +129,7 @@ impl Builder {
         let (ready, started) = oneshot::channel();
         let (end, ending) = mpsc::channel();
         let shutdown_timeout = self.shutdown_timeout;
-        let thread = sys::thread::spawn("ublkd-control", move || {
+        let thread = sys::thread::spawn("ublkd", move || {
             let _end: mpsc::Sender<()> = end;
             control_thread(self, ready);
         })?;

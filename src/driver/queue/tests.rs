@@ -31,6 +31,7 @@ enum Trouble {
     None,
     OpenFails,
     OpenPanics,
+    OpenIsSlow,
     MakeFails,
     MakePanics,
     FetchFails,
@@ -64,6 +65,10 @@ impl Target for Bad {
         match self.here(queue.queue) {
             Trouble::OpenFails => Err(Error::new(ErrorKind::Io, "it does not open")),
             Trouble::OpenPanics => panic!("it does not open"),
+            Trouble::OpenIsSlow => {
+                std::thread::sleep(Duration::from_secs(2));
+                Err(Error::new(ErrorKind::Io, "too late"))
+            }
             trouble => Ok(per_tag(Half(trouble == Trouble::ServePanics))),
         }
     }
@@ -187,6 +192,17 @@ fn f22_a_queue_that_dies_on_its_way_up_is_told_at_once_with_device_and_cause() {
     assert_eq!(sibling.tids().len(), 2);
     assert_eq!(end(&mut sibling), vec![QueueExitCause::Abandoned(4); 2]);
     assert_eq!(*heard.lock().expect("no panic"), []);
+}
+
+#[test]
+fn f22_a_queue_that_ends_while_others_come_up_is_told_at_once() {
+    let (mut set, _) = Bad::new(Trouble::OpenIsSlow).start(2, 4);
+    set.stop();
+    let error = within(Duration::from_secs(1), || block_on(set.ready())).expect_err("one ended");
+    assert!(error.to_string().contains("queue 0 has ended"), "{error}");
+    let exits = end(&mut set);
+    assert_eq!(exits[0], QueueExitCause::Abandoned(4));
+    assert_eq!(exits[1], QueueExitCause::Failed("too late".to_owned()));
 }
 
 #[test]

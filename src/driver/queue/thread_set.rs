@@ -77,52 +77,38 @@ impl ThreadSet {
         set
     }
 
-    /// Polls every queue that has not said whether it is ready.
+    /// Whether every queue is ready; an error as soon as one cannot be any more.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        if let Some(failure) = &self.failure {
-            return Poll::Ready(Err(failure.clone()));
-        }
         let mut all = true;
         for queue in &mut self.queues {
-            let Some(receiver) = &mut queue.ready else { continue };
-            match receiver.poll_unpin(cx) {
+            if self.failure.is_some() {
+                break;
+            }
+            match queue.poll_ready(cx) {
                 Poll::Pending => all = false,
-                Poll::Ready(Ok(Ok(()))) => queue.ready = None,
-                Poll::Ready(Ok(Err(error))) => {
-                    self.failure = Some(error.clone());
-                    return Poll::Ready(Err(error));
-                }
-                Poll::Ready(Err(oneshot::Canceled)) => {
-                    let text = format!("the thread of queue {} ended before it was up", queue.id);
-                    let error = Error::new(ErrorKind::Internal, text);
-                    self.failure = Some(error.clone());
-                    return Poll::Ready(Err(error));
-                }
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => self.failure = Some(error),
             }
         }
-        if all { Poll::Ready(Ok(())) } else { Poll::Pending }
+        match &self.failure {
+            Some(failure) => Poll::Ready(Err(failure.clone())),
+            None if all => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
     }
 
     fn poll_join(&mut self, cx: &mut Context<'_>) -> Poll<Vec<QueueExit>> {
         if let Join::Waiting = self.join {
-            let mut all = true;
+            // All of them are polled, so that each wakes this task.
+            let mut running = 0;
             for queue in &mut self.queues {
-                if queue.exited.is_none() {
-                    match queue.exit.poll_unpin(cx) {
-                        Poll::Pending => all = false,
-                        Poll::Ready(Ok(exit)) => queue.exited = Some(exit),
-                        Poll::Ready(Err(oneshot::Canceled)) => {
-                            let cause = QueueExitCause::Failed("it ended without a word".into());
-                            queue.exited = Some(QueueExit { queue: queue.id, cause });
-                        }
-                    }
-                }
+                running += usize::from(queue.poll_exit(cx).is_none());
             }
-            if !all {
+            if running > 0 {
                 return Poll::Pending;
             }
             let threads: Vec<_> = self.queues.iter_mut().filter_map(|q| q.thread.take()).collect();
-            self.join = join_on_a_thread(threads);
+            self.join = if threads.is_empty() { Join::Done } else { join_on_a_thread(threads) };
         }
         if let Join::Joining(blocking) = &mut self.join {
             // Joining does not panic: the queue threads catch theirs.
@@ -196,6 +182,37 @@ impl Queue {
         })?;
         let ready = Some(is_ready);
         Ok(Self { id, control, ready, exit: exited, exited: None, thread: Some(thread) })
+    }
+}
+
+impl Queue {
+    /// Whether it has said that it is ready; an error when it cannot be, or has ended since.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if let Some(receiver) = &mut self.ready {
+            // A thread that ends without a word shows below, by its exit.
+            if let Ok(result) = ready!(receiver.poll_unpin(cx)) {
+                result?;
+            }
+            self.ready = None;
+        }
+        match self.poll_exit(cx) {
+            None => Poll::Ready(Ok(())),
+            Some(QueueExit { queue, cause }) => {
+                let text = format!("queue {queue} has ended: {cause:?}");
+                Poll::Ready(Err(Error::new(ErrorKind::Internal, text)))
+            }
+        }
+    }
+
+    /// How it ended, once it has.
+    fn poll_exit(&mut self, cx: &mut Context<'_>) -> Option<&QueueExit> {
+        if self.exited.is_none()
+            && let Poll::Ready(exit) = self.exit.poll_unpin(cx)
+        {
+            let cause = QueueExitCause::Failed("its thread ended without a word".to_owned());
+            self.exited = Some(exit.unwrap_or(QueueExit { queue: self.id, cause }));
+        }
+        self.exited.as_ref()
     }
 }
 

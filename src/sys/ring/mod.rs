@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use nix::libc;
-use slog::{Logger, debug, warn};
+use slog::{Logger, warn};
 
 use super::doorbell::Doorbell;
 use crate::model::{Error, Tag};
@@ -308,8 +308,6 @@ impl Drop for Ring {
         if given_up > 0 {
             warn!(self.log, "buffers are given up: the kernel still works on them";
                 "operations" => given_up);
-        } else {
-            debug!(self.log, "ring closed");
         }
     }
 }

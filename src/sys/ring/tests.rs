@@ -216,3 +216,33 @@ fn the_doorbell_wakes_a_ring_that_sleeps_every_time() -> TestResult {
     ringer.join().expect("no panic");
     Ok(())
 }
+
+#[test]
+fn f32_signals_neither_lose_nor_double_a_completion() -> TestResult {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    extern "C" fn nothing(_: i32) {}
+    // SAFETY: a handler that does nothing may run at any moment; nobody else uses this signal.
+    unsafe { signal(Signal::SIGUSR2, SigHandler::Handler(nothing)) }?;
+    let (ring, _) = ring(1, &quiet())?;
+    // SAFETY: pthread_self has no preconditions.
+    let victim = unsafe { libc::pthread_self() };
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                // SAFETY: the scope ends before the thread does.
+                unsafe { libc::pthread_kill(victim, libc::SIGUSR2) };
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        for _ in 0..300 {
+            let slept = block_on(&ring, ring.sleep(0, Duration::from_millis(1)));
+            assert_eq!(slept, -libc::ETIME);
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(ring.operations.borrow().in_flight().is_empty());
+    ring.enter(Wait::No)?;
+    assert!(ring.reap().is_none(), "nothing came twice");
+    Ok(())
+}

@@ -56,7 +56,7 @@ pub enum QueueNotice {
     Panicked(PanicReport),
     /// The kernel took every tag back unasked; the thread ends.
     TakenAway,
-    /// The ring or the driver failed; the thread ends.
+    /// The ring or the driver failed or panicked; the thread ends.
     Failed(String),
 }
 
@@ -95,9 +95,8 @@ pub fn run_queue<P: Port>(
         Err(report) => {
             crit!(log, "the queue panicked"; "panic" => %report);
             let cause = QueueExitCause::Panicked(report.clone());
-            let not_ready = !ready;
-            let panic = QueueNotice::Panicked(report.clone());
-            (Some(if not_ready { QueueNotice::NotReady(panicked(report)) } else { panic }), cause)
+            let failed = QueueNotice::Failed(report.to_string());
+            (Some(if ready { failed } else { QueueNotice::NotReady(panicked(report)) }), cause)
         }
     };
     if let Some(notice) = notice {

@@ -183,9 +183,7 @@ impl Queue {
         let ready = Some(is_ready);
         Ok(Self { id, control, ready, exit: exited, exited: None, thread: Some(thread) })
     }
-}
 
-impl Queue {
     /// Whether it has said that it is ready; an error when it cannot be, or has ended since.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if let Some(receiver) = &mut self.ready {

@@ -59,14 +59,14 @@ pub(super) enum Notice {
 
 /// One queue, on its thread.
 pub(super) struct Queue<P> {
-    pub(super) core: Rc<Core>,
-    pub(super) control: Arc<QueueControl>,
-    pub(super) port: P,
-    pub(super) tasks: Tasks,
+    core: Rc<Core>,
+    control: Arc<QueueControl>,
+    port: P,
+    tasks: Tasks,
     /// The request of each tag while it is in service.
-    pub(super) serving: Vec<Option<Request>>,
-    pub(super) drain: Duration,
-    pub(super) log: Logger,
+    serving: Vec<Option<Request>>,
+    drain: Duration,
+    log: Logger,
     phase: Phase,
     /// Tags that have come back for good.
     gone: usize,

@@ -217,7 +217,7 @@ fn f03_holders_are_named_also_after_the_stop() -> Outcome {
         let held = File::open(device.path())?;
         let mut sleeper = Process::new("sleep").arg("600").stdin(Stdio::from(held)).spawn()?;
         let line = format!("pid {} (sleep) has it open", sleeper.id());
-        assert_eq!(driver.holders(id).await, [line.clone()]);
+        assert_eq!(driver.holders(id).await, std::slice::from_ref(&line));
         device.stop(driver).await?;
         assert_eq!(driver.holders(id).await, [line]);
         sleeper.kill()?;

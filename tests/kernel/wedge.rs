@@ -23,7 +23,7 @@ async fn configured(driver: &dyn Driver) -> Result<DeviceId, Error> {
 #[test]
 fn f01_a_delete_waits_for_the_char_device_and_goes_on_when_it_is_closed() -> Result<(), Error> {
     run(async {
-        let driver = Deadline::new(UblkDriver::open(4)?, Duration::from_secs(1));
+        let driver = Deadline::new(Rc::new(UblkDriver::open(4)?), Duration::from_secs(1));
         let id = configured(&driver).await?;
         let node = driver.open(id).await?;
         let waiting = driver.execute(Command::Delete(id));

@@ -29,3 +29,25 @@ find_virtiofsd() {
     done
     command -v virtiofsd || true
 }
+
+# What tells one installed qemu from another.
+qemu_key() { stat -L -c '%s %Y' -- "$(type -P qemu-system-x86_64)"; }
+
+# settled_qemu: true when prepare has looked at the one that is installed.
+settled_qemu() {
+    [[ -s $vm_cache/qemu/settled && $(<"$vm_cache/qemu/settled") == "$(qemu_key)" ]]
+}
+
+# The qemu to use: the cache's where prepare had to fetch one (its firmware is
+# the installed one's). Sets the array qemu_program.
+find_qemu() {
+    local cached=$vm_cache/qemu/qemu-system-x86_64 installed
+    installed=$(type -P qemu-system-x86_64) || fail 2 "no qemu-system-x86_64"
+    if [[ -n ${UBLKD_VM_QEMU:-} ]]; then
+        qemu_program=("$UBLKD_VM_QEMU")
+    elif [[ -x $cached ]] && settled_qemu; then
+        qemu_program=("$cached" -L /usr/share/qemu -L /usr/share/seabios)
+    else
+        qemu_program=("$installed")
+    fi
+}

@@ -1,6 +1,6 @@
-# Fetches a stock Debian kernel into the cache, through apt directories of our
-# own: the machine's package lists stay as they are, and nothing is installed.
-# Sourced by prepare.
+# Fetches stock Debian kernels, and where it is needed a newer qemu, into the
+# cache through apt directories of our own: the machine's package lists stay as
+# they are, and nothing is installed. Sourced by prepare.
 # shellcheck shell=bash
 
 # The suites to look in. Later ones are looked at too, the newest kernel wins.
@@ -25,9 +25,11 @@ debian_keyring() {
     return 1
 }
 
-# private_apt DIR: lays out apt's private directories; sets apt_options.
+# private_apt DIR SUITE…: lays out apt's private directories and reads the lists
+# of these suites; sets apt_options.
 private_apt() {
     local dir=$1 mirror ring suite
+    shift
     mirror=$(debian_mirror)
     if [[ -z $mirror ]]; then # the lists may never have been fetched here
         logged as_root apt-get -qq update || true
@@ -44,7 +46,7 @@ private_apt() {
         ring=$(debian_keyring) || { say "no keyring of Debian's archive: install debian-archive-keyring"; return 1; }
     fi
     mkdir -p -- "$dir/lists/partial" "$dir/cache/archives/partial"
-    for suite in $vm_suites; do
+    for suite in "$@"; do
         printf 'deb [arch=amd64 signed-by=%s] %s %s main\n' "$ring" "$mirror" "$suite"
     done >"$dir/sources.list"
     apt_options=(
@@ -55,6 +57,7 @@ private_apt() {
         -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
         -o Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false
     )
+    logged apt-get -qq "${apt_options[@]}" update || { say "cannot read the package lists"; return 1; }
 }
 
 # newest_offered SERIES: the newest release that the lists have.
@@ -123,8 +126,8 @@ fetch_kernel() {
 
 fetch_into() {
     local series=$1 work=$2 release
-    private_apt "$work" || return 1
-    logged apt-get -qq "${apt_options[@]}" update || { say "cannot read the package lists"; return 1; }
+    # shellcheck disable=SC2086 # a list of words
+    private_apt "$work" $vm_suites || return 1
     release=$(newest_offered "$series")
     [[ -n $release ]] || { say "no Debian kernel of series $series in: $vm_suites"; return 1; }
     [[ ! -e $vm_cache/kernels/$release/ready ]] || return 0
@@ -132,4 +135,39 @@ fetch_into() {
     fetch_release "$release" "$work" || { say "cannot fetch kernel $release"; return 1; }
     rm -rf -- "$vm_cache/kernels/$release"
     mv -- "$work/tree" "$vm_cache/kernels/$release"
+}
+
+# fetch_qemu: before version 10 qemu's emulation of several processors now and
+# then runs code that the kernel has already patched ("Oops: int3" at boot). On
+# a Debian that old the newer qemu of its backports goes into the cache; where
+# there is none, the installed one has to do.
+fetch_qemu() {
+    local dir=$vm_cache/qemu codename version
+    if settled_qemu; then return; fi
+    mkdir -p -- "$dir"
+    (
+        flock 9
+        if settled_qemu; then exit 0; fi
+        version=$(qemu-system-x86_64 --version | sed -n 's/^QEMU emulator version \([0-9]*\).*/\1/p')
+        # shellcheck source=/dev/null
+        codename=$(. /etc/os-release && [[ $ID == debian ]] && printf '%s\n' "$VERSION_CODENAME" || true)
+        rm -f -- "$dir/qemu-system-x86_64"
+        if ((${version:-0} < 10)) && [[ -n $codename ]]; then
+            work=$(mktemp -d -- "$vm_cache/fetch.XXXXXX")
+            trap 'rm -rf -- "$work"' EXIT
+            unpack_qemu "$codename" "$work" || say "no newer qemu to be had: using the installed one"
+        fi
+        qemu_key >"$dir/settled"
+    ) 9>"$vm_cache/qemu.lock"
+}
+
+unpack_qemu() {
+    local codename=$1 work=$2 binary=$2/unpacked/usr/bin/qemu-system-x86_64
+    private_apt "$work" "$codename" "$codename-backports" || return 1
+    mkdir -p -- "$work/debs"
+    say "fetching a newer qemu"
+    (cd -- "$work/debs" && logged apt-get -qq "${apt_options[@]}" download "qemu-system-x86/$codename-backports") || return 1
+    dpkg-deb -x "$work"/debs/*.deb "$work/unpacked" || return 1
+    "$binary" --version >/dev/null || return 1
+    mv -f -- "$binary" "$vm_cache/qemu/qemu-system-x86_64"
 }

@@ -31,7 +31,7 @@ complaint_lines() {
 
 last_console_lines() {
     say "the last lines of the guest's console:"
-    tr -d '\r' <"$console" 2>/dev/null | tail -n 40 >&2 || true
+    tr -d '\r' <"$console" 2>/dev/null | tail -n 60 >&2 || true
     if [[ -s $work/qemu.log ]]; then tail -n 10 -- "$work/qemu.log" >&2; fi
 }
 
@@ -42,6 +42,9 @@ judge() {
     if [[ -n $found ]]; then
         say "the guest's kernel complained:"
         printf '%s\n' "$found" | head -n 200 >&2
+        if [[ $accel == tcg && $found == *'Oops: int3'* ]]; then
+            say "'Oops: int3' under emulation is the emulator's fault: see tests/vm/README.md"
+        fi
     fi
     case $outcome in
         done)
@@ -52,6 +55,10 @@ judge() {
             exit "$status"
             ;;
         late)
+            if [[ -s $ctl/processes ]]; then
+                say "the guest's processes (id, thread, parent, state, waits in, seconds, name, command):"
+                head -n 300 -- "$ctl/processes" >&2
+            fi
             last_console_lines
             say "not done after $opt_timeout s: the guest was ended"
             exit 124

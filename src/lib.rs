@@ -25,4 +25,4 @@ pub mod target;
 pub mod telemetry;
 
 pub use handle::Handle;
-pub use runtime::{Builder, MakeDriver, Running};
+pub use runtime::{Builder, Running};

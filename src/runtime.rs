@@ -20,7 +20,7 @@ use futures::executor::block_on;
 use slog::{Discard, Logger, o};
 
 use crate::device::{Env, Links, Workers};
-use crate::driver::Driver;
+use crate::driver::MakeDriver;
 use crate::driver::deadline::Deadline;
 use crate::handle::Handle;
 use crate::model::{Error, ErrorKind, Observer, ShutdownReport};
@@ -30,9 +30,6 @@ use crate::target::{OpenTarget, Registry};
 
 /// How long the control thread may take to end when every device is accounted for.
 const END_BOUND: Duration = Duration::from_secs(5);
-
-/// Makes a driver on the supervisor's thread, where it lives.
-pub type MakeDriver = Box<dyn FnOnce(&Logger) -> Result<Rc<dyn Driver>, Error> + Send>;
 
 /// Collects how a supervisor shall be, and starts it.
 pub struct Builder {

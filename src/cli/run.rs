@@ -11,13 +11,11 @@ use slog::Logger;
 use super::args::{DriverName, Run};
 use super::render::{self, Extent};
 use super::{complain, load};
-use crate::MakeDriver;
 use crate::config::{Config, OnFailure};
 use crate::daemon::{self, ExitStatus, Options};
-use crate::driver::Driver;
 use crate::driver::sim::fault::Faulty;
-use crate::driver::sim::{FaultPlan, KernelProfile, QueueMode, SimDriver};
-use crate::driver::ublk::UblkDriver;
+use crate::driver::sim::{FaultPlan, KernelProfile};
+use crate::driver::{MakeDriver, sim, ublk};
 use crate::model::{Error, ErrorKind, ShutdownReport};
 use crate::sys;
 use crate::sys::host::Host;
@@ -38,7 +36,7 @@ pub(super) fn run(args: Run) -> ExitStatus {
         Ok(config) => config,
         Err(status) => return status,
     };
-    let prepared = driver(&args, &config)
+    let prepared = driver(&args)
         .and_then(|driver| Ok((driver, args.report.as_deref().map(Report::open).transpose()?)));
     let (driver, report) = match prepared {
         Ok(prepared) => prepared,
@@ -119,7 +117,7 @@ fn host_is_fit(config: &Config, log: &Logger) -> bool {
 }
 
 /// The driver that the arguments name, with the faults they ask for.
-fn driver(args: &Run, config: &Config) -> Result<MakeDriver, Error> {
+fn driver(args: &Run) -> Result<MakeDriver, Error> {
     let mut plan = FaultPlan::none();
     for text in &args.fault {
         let more: FaultPlan = text
@@ -127,21 +125,19 @@ fn driver(args: &Run, config: &Config) -> Result<MakeDriver, Error> {
             .map_err(|e| Error::new(ErrorKind::Invalid, format!("--fault {text:?}: {e}")))?;
         plan = plan.and(more);
     }
-    let workers = config.supervisor.workers;
     match args.driver {
         DriverName::Sim => {
             let profile = KernelProfile::named(&args.sim_kernel).ok_or_else(|| {
                 let text = format!("--sim-kernel {} is not one of 6.12, 7.3, 7.4", args.sim_kernel);
                 Error::new(ErrorKind::Invalid, text)
             })?;
-            Ok(Box::new(move |_: &Logger| {
-                Ok(Rc::new(SimDriver::new(profile, plan, QueueMode::Threads)) as Rc<dyn Driver>)
-            }))
+            Ok(sim::driver(profile, plan).0)
         }
-        DriverName::Ublk => Ok(Box::new(move |_: &Logger| {
-            let real = UblkDriver::open(u32::try_from(workers).unwrap_or(u32::MAX))?;
-            Ok(Rc::new(Faulty::new(Rc::new(real), plan)) as Rc<dyn Driver>)
-        })),
+        DriverName::Ublk if plan == FaultPlan::none() => Ok(ublk::driver()),
+        DriverName::Ublk => {
+            let real = ublk::driver();
+            Ok(Box::new(move |log| Ok(Rc::new(Faulty::new(real(log)?, plan)))))
+        }
     }
 }
 

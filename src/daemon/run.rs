@@ -18,9 +18,10 @@ use slog::Logger;
 use super::exit::ExitStatus;
 use super::signals::{self, Signal};
 use super::{lock, systemd};
+use crate::driver::MakeDriver;
 use crate::model::{DeviceSpec, Error, ErrorKind, ShutdownReport};
 use crate::sys::census::Census;
-use crate::{Builder, Handle, MakeDriver, Running};
+use crate::{Builder, Handle, Running};
 
 /// How long the kernel may take to end its workers and close files after everything has ended.
 const SETTLE: Duration = Duration::from_secs(2);

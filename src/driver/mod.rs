@@ -24,6 +24,7 @@ pub use command::{AddDevice, Command, KernelDevice, KernelState, Params, Reply};
 pub use features::Features;
 pub use queue::{QueueEvent, QueueEvents};
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ use futures::future::LocalBoxFuture;
 
 use crate::model::{DeviceId, DeviceName, Error, IoStats, QueueExit, QueueSpec};
 use crate::target::Target;
+
+/// Makes a driver on the supervisor's thread, where it lives.
+pub type MakeDriver = Box<dyn FnOnce(&slog::Logger) -> Result<Rc<dyn Driver>, Error> + Send>;
 
 /// Something that makes and unmakes ublk devices. Lives on the supervisor's thread.
 pub trait Driver: 'static {

@@ -16,7 +16,7 @@ use nix::libc;
 use tokio::sync::Mutex;
 
 use super::QueueMode;
-use super::disk::{Service, SimDisk};
+use super::disk::{Service, SimDisk, SimDisks};
 use super::wire::{Wire, Wires};
 use super::work::Flag;
 use crate::driver::{AddDevice, Features, KernelDevice, KernelState, Params};
@@ -73,6 +73,7 @@ pub(super) struct Device {
     pub(super) gone: Flag,
     /// The disk that START_DEV made; kept when it is removed, since users may have it open.
     disk: RefCell<Option<SimDisk>>,
+    disks: SimDisks,
     attached: Cell<bool>,
     service: Cell<Service>,
     open: Cell<bool>,
@@ -90,6 +91,7 @@ impl Device {
         queues: QueueSpec,
         features: Features,
         mode: QueueMode,
+        disks: &SimDisks,
     ) -> Self {
         let wires = match mode {
             QueueMode::Virtual => 0,
@@ -110,6 +112,7 @@ impl Device {
             cancelled: Flag::default(),
             gone: Flag::default(),
             disk: RefCell::default(),
+            disks: disks.clone(),
             attached: Cell::new(false),
             service: Cell::new(Service::Serving),
             open: Cell::new(false),
@@ -262,6 +265,7 @@ impl Device {
     pub(super) fn attach_disk(&self, params: Params) {
         let disk = SimDisk::new(self.id, params, Arc::clone(&self.wires));
         disk.set_service(self.service.get());
+        self.disks.attach(self.id, disk.clone());
         *self.disk.borrow_mut() = Some(disk);
         self.attached.set(true);
         self.state.set(KernelState::Live);
@@ -270,6 +274,7 @@ impl Device {
     /// Takes the disk away, as at the end of STOP_DEV.
     pub(super) fn detach_disk(&self) {
         self.attached.set(false);
+        self.disks.detach(self.id);
         self.state.set(KernelState::Dead);
         self.pid.set(0);
     }

@@ -12,6 +12,7 @@
 //! Invariants: every accepted request is answered, or waits and is counted as in flight; a
 //! [`Hold`] is a user with the node open, and the kernel keeps the device until all are gone.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,6 +58,34 @@ struct State {
     /// The disk is being removed: nobody can open it or send it anything.
     removed: bool,
     waiting: Vec<Pending>,
+}
+
+/// The block devices of a simulated host, by number: for a host agent or an example that looks from
+/// outside, on any thread.
+#[derive(Clone, Default)]
+pub struct SimDisks(Arc<Mutex<BTreeMap<DeviceId, SimDisk>>>);
+
+impl SimDisks {
+    /// The block device of a started device.
+    ///
+    /// # Errors
+    /// `ENXIO` when there is none.
+    pub fn get(&self, id: DeviceId) -> Result<SimDisk, Error> {
+        let disk = self.lock().get(&id).cloned();
+        disk.ok_or_else(|| Error::from_errno(nix::libc::ENXIO, "it is not started").id(id))
+    }
+
+    pub(super) fn attach(&self, id: DeviceId, disk: SimDisk) {
+        self.lock().insert(id, disk);
+    }
+
+    pub(super) fn detach(&self, id: DeviceId) {
+        self.lock().remove(&id);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<DeviceId, SimDisk>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A request that was accepted. Dropping it answers `EIO`.

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::QueueMode;
 use super::device::{Device, Holder, Refusal, check_add};
-use super::disk::{Service, SimDisk};
+use super::disk::{Service, SimDisk, SimDisks};
 use super::grace::GracePeriods;
 use super::journal::Journal;
 use super::profile::KernelProfile;
@@ -34,6 +34,7 @@ use crate::model::{DeviceId, Error, ErrorKind, QueueSpec};
 pub(super) struct Kernel {
     pub(super) profile: KernelProfile,
     pub(super) mode: QueueMode,
+    pub(super) disks: SimDisks,
     pub(super) work: Work,
     pub(super) journal: Journal,
     /// Queue threads that are up.
@@ -59,11 +60,12 @@ struct Held {
 }
 
 impl Kernel {
-    pub(super) fn new(profile: KernelProfile, mode: QueueMode) -> Self {
+    pub(super) fn new(profile: KernelProfile, mode: QueueMode, disks: SimDisks) -> Self {
         Self {
             grace: RefCell::new(GracePeriods::new(profile.costs.grace)),
             profile,
             mode,
+            disks,
             work: Work::new(),
             journal: Journal::default(),
             threads: Cell::new(0),
@@ -177,9 +179,9 @@ impl Kernel {
         // Whoever has the rights gets a privileged device, whatever was asked.
         let asked = Features(add.features.0 & !Features::UNPRIVILEGED_DEV.0);
         let device =
-            Rc::new(Device::new(id, queues, asked.with(self.profile.always_on()), self.mode));
+            Device::new(id, queues, asked.with(self.profile.always_on()), self.mode, &self.disks);
         let described = device.describe();
-        self.ids.borrow_mut().insert(id.0, device);
+        self.ids.borrow_mut().insert(id.0, Rc::new(device));
         self.added.set(self.added.get() + 1);
         Ok(described)
     }

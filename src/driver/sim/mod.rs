@@ -28,7 +28,7 @@ mod threads;
 mod wire;
 mod work;
 
-pub use disk::{Hold, SimDisk, Ticket};
+pub use disk::{Hold, SimDisk, SimDisks, Ticket};
 pub use fault::FaultPlan;
 pub use grace::GracePeriods;
 pub use journal::Record;
@@ -41,7 +41,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use nix::libc;
 
-use super::{CharDevice, Command, Driver, Reply};
+use super::{CharDevice, Command, Driver, MakeDriver, Reply};
 use crate::model::{DeviceId, Error};
 use fault::Faulty;
 use file::CharFile;
@@ -57,6 +57,19 @@ pub enum QueueMode {
     Threads,
 }
 
+/// What `Builder::new` takes for a simulated host whose queue threads really serve, and its
+/// block devices as seen from outside.
+#[must_use]
+pub fn driver(profile: KernelProfile, plan: FaultPlan) -> (MakeDriver, SimDisks) {
+    let disks = SimDisks::default();
+    let seen = disks.clone();
+    let make = move |_: &slog::Logger| {
+        let sim = SimDriver::with_disks(profile, plan, QueueMode::Threads, seen);
+        Ok(Rc::new(sim) as Rc<dyn Driver>)
+    };
+    (Box::new(make), disks)
+}
+
 /// The simulated driver. Clones are the same driver: keep one to look at it from outside.
 #[derive(Clone)]
 pub struct SimDriver {
@@ -68,7 +81,16 @@ impl SimDriver {
     /// A kernel without devices.
     #[must_use]
     pub fn new(profile: KernelProfile, plan: FaultPlan, mode: QueueMode) -> Self {
-        let kernel = Rc::new(Kernel::new(profile, mode));
+        Self::with_disks(profile, plan, mode, SimDisks::default())
+    }
+
+    fn with_disks(
+        profile: KernelProfile,
+        plan: FaultPlan,
+        mode: QueueMode,
+        disks: SimDisks,
+    ) -> Self {
+        let kernel = Rc::new(Kernel::new(profile, mode, disks));
         let faulty = Rc::new(Faulty::new(Rc::new(Bare(Rc::clone(&kernel))), plan));
         Self { kernel, faulty }
     }
@@ -84,8 +106,7 @@ impl SimDriver {
     /// # Errors
     /// `ENXIO` when there is none.
     pub fn disk(&self, id: DeviceId) -> Result<SimDisk, Error> {
-        let disk = self.kernel.device(id).and_then(|device| device.disk());
-        disk.ok_or_else(|| Error::from_errno(libc::ENXIO, "it is not started").id(id))
+        self.kernel.disks.get(id)
     }
 
     /// Writes down from now on what happens in the kernel; [`SimDriver::recorded`] gives it.

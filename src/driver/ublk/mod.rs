@@ -38,7 +38,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::char::CharNode;
 use self::control::Control;
-use super::{CharDevice, Command, Driver, Reply};
+use super::{CharDevice, Command, Driver, MakeDriver, Reply};
 use crate::model::{DeviceId, Error};
 use crate::sys::holders::{self, DiskNumber};
 use crate::sys::host::Host;
@@ -46,6 +46,15 @@ use crate::sys::host::Host;
 const CONTROL: &str = "/dev/ublk-control";
 /// How long the search for holders may take.
 const SEARCH: Duration = Duration::from_secs(2);
+
+/// Control commands at a time: as many as there can be workers.
+const IN_FLIGHT: u32 = 1024;
+
+/// What `Builder::new` takes for the driver of this host's kernel.
+#[must_use]
+pub fn driver() -> MakeDriver {
+    Box::new(|_| Ok(Rc::new(UblkDriver::open(IN_FLIGHT)?) as Rc<dyn Driver>))
+}
 
 /// The ublk driver of this host's kernel.
 pub struct UblkDriver {

@@ -26,3 +26,9 @@ pub mod telemetry;
 
 pub use handle::Handle;
 pub use runtime::{Builder, Running};
+
+/// The code in the documents compiles, or a test fails.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../docs/embedding.md")]
+struct Documents;

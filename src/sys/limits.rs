@@ -38,8 +38,8 @@ const OWN: u64 = 256;
 /// File descriptors of a queue: its ring and its doorbell.
 const FILES_A_QUEUE: u64 = 2;
 /// Mappings of a queue: buffers, descriptors, two of the ring, stack and signal stack with a guard
-/// page each.
-const MAPPINGS_A_QUEUE: u64 = 8;
+/// page each, and some of the allocator's.
+const MAPPINGS_A_QUEUE: u64 = 9;
 /// Bits of `CapEff`.
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;
@@ -51,11 +51,15 @@ impl Need {
         OWN + self.devices + FILES_A_QUEUE * self.queues + self.target_files
     }
 
-    fn threads(&self) -> u64 {
+    /// Threads: one a queue, the kernel's workers, the process's own.
+    #[must_use]
+    pub fn threads(&self) -> u64 {
         OWN + self.queues + self.in_flight
     }
 
-    fn mappings(&self) -> u64 {
+    /// Memory mappings.
+    #[must_use]
+    pub fn mappings(&self) -> u64 {
         4 * OWN + MAPPINGS_A_QUEUE * self.queues
     }
 }

@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use ublkd::driver::{AddDevice, Command, Driver, Features, KernelState, Params, Reply};
+use ublkd::driver::{AddDevice, Command, Features, KernelState, Params, Reply};
 use ublkd::model::{DeviceId, Error, ErrorKind, QueueSpec};
 use ublkd::target::{Discard, Geometry};
 
-use crate::support::{delete, driver, freed, run};
+use crate::support::{delete, freed, run};
 
 fn add(id: Option<DeviceId>) -> AddDevice {
     let queues = QueueSpec { count: 1, depth: 16, max_io: 128 << 10 };
@@ -17,9 +17,7 @@ fn add(id: Option<DeviceId>) -> AddDevice {
 
 #[test]
 fn a_device_is_added_configured_and_deleted() -> Result<(), Error> {
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         let features = driver.features().await?;
         println!("features {features:?}");
         assert!(features.has(Features::CMD_IOCTL_ENCODE));
@@ -50,9 +48,7 @@ fn a_device_is_added_configured_and_deleted() -> Result<(), Error> {
 
 #[test]
 fn f14_deleting_what_is_gone_is_told_as_not_found() -> Result<(), Error> {
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         let id = driver.add(add(None)).await?.id;
         delete(driver, id).await?;
         for command in [Command::Delete(id), Command::DeleteAsync(id), Command::Stop(id)] {
@@ -66,9 +62,7 @@ fn f14_deleting_what_is_gone_is_told_as_not_found() -> Result<(), Error> {
 
 #[test]
 fn f92_refusals_say_what_and_why() -> Result<(), Error> {
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         let id = driver.add(add(None)).await?.id;
         let taken = driver.add(add(Some(id))).await.expect_err("the id is taken");
         assert_eq!(taken.kind(), ErrorKind::Exists, "{taken}");
@@ -88,9 +82,7 @@ fn f92_refusals_say_what_and_why() -> Result<(), Error> {
 
 #[test]
 fn f27_many_commands_are_in_flight_at_a_time() -> Result<(), Error> {
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         let began = Instant::now();
         let devices = try_join_all((0..200).map(|_| driver.add(add(None)))).await?;
         let added = began.elapsed();
@@ -105,9 +97,7 @@ fn f27_many_commands_are_in_flight_at_a_time() -> Result<(), Error> {
 
 #[test]
 fn f23_a_char_device_that_somebody_looks_into_is_opened_afterwards() -> Result<(), Error> {
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         let id = driver.add(add(None)).await?.id;
         let looking = File::options().read(true).write(true).open(id.char_path());
         let looking = looking.expect("the node");
@@ -132,9 +122,7 @@ fn f23_a_char_device_that_somebody_looks_into_is_opened_afterwards() -> Result<(
 #[test]
 fn f25_the_limit_on_devices_is_named_where_the_kernel_has_one() -> Result<(), Error> {
     const LIMIT: &str = "/sys/module/ublk_drv/parameters/ublks_max";
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         let before = fs::read_to_string(LIMIT).expect("a parameter");
         let devices = driver.list()?.len();
         fs::write(LIMIT, (devices + 1).to_string()).expect("the parameter takes it");

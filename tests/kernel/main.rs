@@ -3,6 +3,7 @@
 //! `cargo ktest-73` and `cargo ktest-612` run them in a guest (tests/vm/README.md).
 
 mod control;
+mod limits;
 mod serve;
 mod served;
 mod support;

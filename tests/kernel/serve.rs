@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use nix::libc;
-use ublkd::driver::Driver;
 use ublkd::model::{QueueSpec, TargetSpec};
 use ublkd::target::{Geometry, Io, IoResult, QueueContext, QueueTarget, Serve, Target, per_tag};
 
 use crate::served::{Order, QUEUES, Served, target};
-use crate::support::{driver, run};
+use crate::support::run;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -45,9 +44,7 @@ fn open(path: &str, flags: i32) -> std::io::Result<File> {
 
 #[test]
 fn what_is_written_is_read_back() -> Outcome {
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         let ram = target(TargetSpec::Ram { size: 16 * MIB })?;
         let queues = QueueSpec { count: 2, depth: 8, max_io: 32 << 10 };
         let device = Served::start(driver, ram, queues).await?;
@@ -98,9 +95,7 @@ fn f58_flush_and_fua_reach_the_target_and_its_geometry_the_disk() -> Outcome {
             Ok(())
         }
     }
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         let device = Served::start(driver, Arc::new(Cached), QUEUES).await?;
         let limit =
             |name: &str| fs::read_to_string(format!("/sys/block/ublkb{}/queue/{name}", device.id));
@@ -150,9 +145,7 @@ fn f79_a_read_only_device_refuses_writes() -> Outcome {
             Ok(())
         }
     }
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         let device = Served::start(driver, Arc::new(Stone), QUEUES).await?;
         assert_eq!(fs::read_to_string(format!("/sys/block/ublkb{}/ro", device.id))?.trim(), "1");
         let disk = open(&device.path(), libc::O_DIRECT);
@@ -170,9 +163,7 @@ fn f79_a_read_only_device_refuses_writes() -> Outcome {
 
 #[test]
 fn f21_shallow_and_deep_queues_start() -> Outcome {
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         for (count, depth) in [(1, 1), (1, 128), (1, 1024), (2, 4096), (4, 64)] {
             let queues = QueueSpec { count, depth, max_io: 4096 };
             let null = target(TargetSpec::Null { size: 64 * MIB })?;
@@ -187,9 +178,7 @@ fn f21_shallow_and_deep_queues_start() -> Outcome {
 
 #[test]
 fn f04_a_reader_in_the_middle_does_not_block_the_stop() -> Outcome {
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         for _ in 0..20 {
             let null = target(TargetSpec::Null { size: 64 * MIB })?;
             let device = Served::start(driver, null, QUEUES).await?;
@@ -207,9 +196,7 @@ fn f04_a_reader_in_the_middle_does_not_block_the_stop() -> Outcome {
 
 #[test]
 fn f03_holders_are_named_also_after_the_stop() -> Outcome {
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         let null = target(TargetSpec::Null { size: 64 * MIB })?;
         let mut device = Served::start(driver, null, QUEUES).await?;
         let id = device.id;
@@ -235,9 +222,7 @@ fn f03_mounts_and_swap_are_named() -> Outcome {
         let told = String::from_utf8_lossy(&done.stderr).into_owned();
         if done.status.success() { Ok(()) } else { Err(format!("{program}: {told}").into()) }
     };
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         let ram = target(TargetSpec::Ram { size: 64 * MIB })?;
         let device = Served::start(driver, ram, QUEUES).await?;
         let path = device.path();
@@ -262,9 +247,7 @@ fn f03_mounts_and_swap_are_named() -> Outcome {
 
 #[test]
 fn many_devices_come_and_go_together() -> Outcome {
-    let driver = driver()?;
-    let driver: &dyn Driver = &driver;
-    run(async {
+    run(async |driver| {
         for order in [Order::DeleteFirst, Order::CloseFirst] {
             let began = Instant::now();
             let starts = (0..64).map(|_| async {

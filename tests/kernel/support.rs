@@ -1,6 +1,5 @@
 //! What every test here needs: the driver, a runtime for its futures, a bound on the time.
 
-use std::future::Future;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
@@ -16,23 +15,23 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// No test takes longer.
 const WHOLE: Duration = Duration::from_secs(240);
 
-/// The driver, with a deadline for every command.
-pub(crate) fn driver() -> Result<Deadline, Error> {
+/// Runs a test with the driver (every command has a deadline), on a runtime of its own, under a
+/// bound, and alone: ids are the kernel's, and one that a test has given back may be another's at
+/// once.
+pub(crate) fn run<E: From<Error>>(
+    test: impl AsyncFnOnce(&dyn Driver) -> Result<(), E>,
+) -> Result<(), E> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(
         Path::new("/dev/ublk-control").exists(),
         "these tests need the ublk driver: run them with `cargo ktest-73`"
     );
-    Ok(Deadline::new(Rc::new(UblkDriver::open(64)?), LIMIT))
-}
-
-/// Runs a test on a runtime of its own, under a bound, and alone: ids are the kernel's, and one that
-/// a test has given back may be another's at once.
-pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let driver = Deadline::new(Rc::new(UblkDriver::open(64)?), LIMIT);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime");
-    runtime.block_on(async { tokio::time::timeout(WHOLE, test).await }).expect("it ends in time")
+    let ended = runtime.block_on(async { tokio::time::timeout(WHOLE, test(&driver)).await });
+    ended.expect("it ends in time")
 }
 
 /// Waits until the kernel has freed the id.

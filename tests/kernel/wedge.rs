@@ -9,7 +9,7 @@ use ublkd::driver::{AddDevice, Command, Driver, Features, Params};
 use ublkd::model::{DeviceId, Error, ErrorKind, QueueSpec};
 use ublkd::target::Geometry;
 
-use crate::support::{delete, driver, freed, run};
+use crate::support::{delete, freed, run};
 
 async fn configured(driver: &dyn Driver) -> Result<DeviceId, Error> {
     let queues = QueueSpec { count: 1, depth: 4, max_io: 64 << 10 };
@@ -22,7 +22,7 @@ async fn configured(driver: &dyn Driver) -> Result<DeviceId, Error> {
 
 #[test]
 fn f01_a_delete_waits_for_the_char_device_and_goes_on_when_it_is_closed() -> Result<(), Error> {
-    run(async {
+    run(async |_| {
         let driver = Deadline::new(Rc::new(UblkDriver::open(4)?), Duration::from_secs(1));
         let id = configured(&driver).await?;
         let node = driver.open(id).await?;
@@ -37,9 +37,7 @@ fn f01_a_delete_waits_for_the_char_device_and_goes_on_when_it_is_closed() -> Res
 
 #[test]
 fn f19_starts_that_never_end_keep_nothing_from_working() -> Result<(), Error> {
-    let patient = driver()?;
-    let patient: &dyn Driver = &patient;
-    run(async {
+    run(async |patient| {
         let limit = Duration::from_millis(300);
         let hasty = Deadline::new(Rc::new(UblkDriver::open(4)?), limit);
         let mut wedged = Vec::new();

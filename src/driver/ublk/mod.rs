@@ -27,7 +27,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::rc::Rc;
-use std::thread;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -42,6 +41,7 @@ use super::{CharDevice, Command, Driver, MakeDriver, Reply};
 use crate::model::{DeviceId, Error};
 use crate::sys::holders::{self, DiskNumber};
 use crate::sys::host::Host;
+use crate::sys::thread;
 
 const CONTROL: &str = "/dev/ublk-control";
 /// How long the search for holders may take.
@@ -147,15 +147,15 @@ impl Driver for UblkDriver {
         };
         let (found, mut lines) = mpsc::unbounded();
         let host = self.host.clone();
-        // A thread, since it may find thousands of processes. Without one nobody is found.
+        // A thread, since it may find thousands of processes.
         let search = move || {
             holders::search(&host, disk, &format!("ublkb{id}"), &mut |line| {
                 // Nobody listens when the time is up.
                 let _ = found.unbounded_send(line);
             });
         };
-        let searching = thread::Builder::new().name("ublkd-holders".to_owned()).spawn(search);
-        drop(searching);
+        // It is left to end by itself. Where none is to be had nobody is found, at once.
+        drop(thread::spawn("ublkd-holders", search));
         async move {
             let end = Instant::now() + SEARCH;
             let mut all = Vec::new();

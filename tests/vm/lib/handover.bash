@@ -28,11 +28,11 @@ carried_environment() {
 
 # Folders that must be seen even where the guest has fresh ones (/tmp, /run).
 needed_folders() {
-    local path
-    for path in "$vm_room" "$(realpath -- "$vm_room/../..")" "$PWD" "$kernel_tree" \
-        "$(dirname -- "$(type -P -- "${command[0]}" || printf /)")" \
+    local path program
+    program=$(type -P -- "${command[0]}" || printf /)
+    for path in "$vm_room" "$vm_room/../.." "$PWD" "$kernel_tree" "${program%/*}" \
         "${HOME:-}" "${CARGO_HOME:-}" "${RUSTUP_HOME:-}" "${CARGO_TARGET_DIR:-}"; do
-        if [[ $path == /* ]]; then printf '%s\0' "$path"; fi
+        if [[ -n $path && -d $path ]]; then printf '%s\0' "$path" "$(realpath -- "$path")"; fi
     done
 }
 

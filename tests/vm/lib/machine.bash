@@ -216,7 +216,7 @@ stop_machine() {
 # end_machine: at the end of run, an early one too. (wait must be told whom to
 # wait for: the reaper only leaves after us.)
 end_machine() {
-    local child ours=(${children[@]+"${children[@]}"} ${tail_out:-} ${tail_err:-})
+    local child ours=(${children[@]+"${children[@]}"} ${tail_out:-} ${tail_err:-} ${leash_holder:-})
     trap '' TERM INT HUP
     trap - EXIT
     for child in ${ours[@]+"${ours[@]}"}; do kill -KILL "$child" 2>/dev/null || true; done

@@ -180,8 +180,8 @@ fn cancelling_all_brings_everything_back_in_time() -> TestResult {
     let _poll = ring.poll(1, reader.as_fd(), libc::POLLIN as u32);
     let _read = ring.read(2, reader.as_fd(), &mut buffers[0], 0..4096, 0);
     let start = Instant::now();
-    assert_eq!(ring.cancel_all(Duration::from_secs(5)), 0);
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert_eq!(ring.cancel_all(Duration::from_secs(60)), 0);
+    assert!(start.elapsed() < Duration::from_secs(20));
     Ok(())
 }
 

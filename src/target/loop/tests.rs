@@ -58,7 +58,7 @@ fn f78_what_is_no_disk_is_one_line_that_names_it_and_says_what_to_do() -> TestRe
         assert!(text.contains(&format!("{path:?}")) && text.contains(says), "{text}");
         assert!(error.remedy().is_some() && !text.contains('\n'), "{text}");
     }
-    assert!(started.elapsed() < Duration::from_secs(1), "a fifo was waited for");
+    assert!(started.elapsed() < Duration::from_secs(20), "a fifo was waited for");
     Ok(())
 }
 

@@ -111,7 +111,7 @@ fn many_users_at_once_get_every_answer() -> Outcome {
         for user in futures::future::join_all(users).await {
             assert_eq!(user, Ok(()));
         }
-        assert_eq!(disk.in_flight(), 0);
+        timeout(LIMIT, disk.drained()).await?;
         timeout(LIMIT, server.torn_down()).await??;
         Ok(())
     })

@@ -41,6 +41,7 @@ pub struct Builder {
     targets: Registry,
     observer: Option<Box<dyn Observer>>,
     log: Logger,
+    close_first: bool,
     driver: MakeDriver,
 }
 
@@ -58,6 +59,7 @@ impl Builder {
             targets: Registry::default(),
             observer: None,
             log: Logger::root(Discard, o!()),
+            close_first: false,
             driver,
         }
     }
@@ -118,6 +120,15 @@ impl Builder {
         self
     }
 
+    /// Take devices down in the order for kernels before 6.9 even where there is a better one: for
+    /// measuring what the better one is worth.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn close_first(mut self, on: bool) -> Self {
+        self.close_first = on;
+        self
+    }
+
     /// Starts the supervisor on a thread of its own and waits until it answers.
     ///
     /// # Errors
@@ -163,7 +174,7 @@ impl Builder {
             workers: Workers::new(self.workers),
             links,
             observer: self.observer,
-            delete_async: true.into(),
+            delete_async: (!self.close_first).into(),
             stage_bound: self.command_timeout,
             owners: Default::default(),
         };

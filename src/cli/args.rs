@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::bench::args::Bench;
+
 /// Owns Linux ublk block devices: brings them up, serves them, takes them all down.
 #[derive(Debug, Parser)]
 #[command(name = "ublkd", version, arg_required_else_help = true)]
@@ -22,6 +24,8 @@ pub(super) enum Command {
     Doctor(Format),
     /// List the ublk devices of this host, whoever made them.
     List(List),
+    /// Measure this host: how fast devices come and go, and what they cost.
+    Bench(Bench),
 }
 
 #[derive(Debug, Args)]

@@ -4,8 +4,10 @@
 //! exit statuses of `docs/operations.md`.
 
 mod args;
+mod bench;
 mod check;
 mod doctor;
+mod drivers;
 mod list;
 pub mod render;
 mod run;
@@ -37,6 +39,7 @@ pub fn main() -> ExitCode {
             Command::Check(check) => check::check(&check),
             Command::Doctor(format) => doctor::doctor(format),
             Command::List(list) => list::list(&list),
+            Command::Bench(bench) => bench::bench(&bench),
         },
         Err(error) => {
             // Help and version are asked for; everything else is bad usage.

@@ -3,19 +3,17 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::time::Duration;
 
 use slog::Logger;
 
 use super::args::{DriverName, Run};
 use super::render::{self, Extent};
-use super::{complain, load};
+use super::{complain, drivers, load};
 use crate::config::{Config, OnFailure};
 use crate::daemon::{self, ExitStatus, Options};
-use crate::driver::sim::fault::Faulty;
-use crate::driver::sim::{FaultPlan, KernelProfile};
-use crate::driver::{MakeDriver, sim, ublk};
+use crate::driver::MakeDriver;
+use crate::driver::sim::FaultPlan;
 use crate::model::{Error, ErrorKind, ShutdownReport};
 use crate::sys;
 use crate::sys::host::Host;
@@ -125,20 +123,7 @@ fn driver(args: &Run) -> Result<MakeDriver, Error> {
             .map_err(|e| Error::new(ErrorKind::Invalid, format!("--fault {text:?}: {e}")))?;
         plan = plan.and(more);
     }
-    match args.driver {
-        DriverName::Sim => {
-            let profile = KernelProfile::named(&args.sim_kernel).ok_or_else(|| {
-                let text = format!("--sim-kernel {} is not one of 6.12, 7.3, 7.4", args.sim_kernel);
-                Error::new(ErrorKind::Invalid, text)
-            })?;
-            Ok(sim::driver(profile, plan).0)
-        }
-        DriverName::Ublk if plan == FaultPlan::none() => Ok(ublk::driver()),
-        DriverName::Ublk => {
-            let real = ublk::driver();
-            Ok(Box::new(move |log| Ok(Rc::new(Faulty::new(real(log)?, plan)))))
-        }
-    }
+    drivers::maker(args.driver, &args.sim_kernel, plan)
 }
 
 /// The file for the report: opened before anything starts, so that a wrong path is known at once,

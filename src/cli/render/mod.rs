@@ -11,6 +11,7 @@
 
 mod devices;
 pub mod host;
+pub mod measured;
 mod resolved;
 mod shutdown;
 mod table;

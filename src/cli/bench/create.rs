@@ -1,0 +1,43 @@
+//! `ublkd bench create`: how long it takes until every device is in service, and whether the last
+//! ones come as fast as the first.
+
+use serde_json::json;
+
+use super::args::{Create, Order};
+use super::fleet::Fleet;
+use super::floor;
+use super::lab::{self, Lab, SMALL, Up};
+use crate::cli::render::measured::{Findings, Unit, measured};
+use crate::model::Error;
+
+pub(super) fn create(args: &Create) -> Result<Findings, Error> {
+    let most = args.workers.iter().copied().max().unwrap_or(1);
+    let lab = Lab::new(&args.common, args.devices, most)?;
+    let workers = args.workers.iter();
+    let cases: Vec<_> =
+        workers.flat_map(|&n| [(Order::Floor, n), (Order::DeleteFirst, n)]).collect();
+    let samples = lab.rounds(&cases, |&(by, workers)| measure(&lab, args.devices, by, workers))?;
+
+    let mut results = Vec::new();
+    for ((by, workers), ups) in cases.into_iter().zip(&samples) {
+        let by = if by == Order::Floor { "floor" } else { "ublkd" };
+        let case = || vec![("by", json!(by)), ("workers", json!(workers))];
+        let totals = ups.iter().map(|up| up.total().as_secs_f64());
+        results.push(measured(case(), "create", Unit::Seconds, totals));
+        for (measure, tenth) in [("first tenth", 0), ("last tenth", 9)] {
+            let rates = ups.iter().map(|up| up.rate(tenth));
+            results.push(measured(case(), measure, Unit::PerSecond, rates));
+        }
+    }
+    Ok(lab::findings("create", results))
+}
+
+fn measure(lab: &Lab, devices: usize, by: Order, workers: usize) -> Result<Up, Error> {
+    if by == Order::Floor {
+        return floor::round(lab, devices, workers).map(|(up, _)| up);
+    }
+    let fleet = Fleet::new(lab, workers, false)?;
+    let up = fleet.create(lab::nulls(devices, SMALL)?)?;
+    fleet.down()?;
+    Ok(up)
+}

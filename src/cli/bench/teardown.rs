@@ -1,0 +1,79 @@
+//! `ublkd bench teardown`: how long it takes until no device is left, by order of the steps and
+//! number of workers, and where the time goes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::args::{Order, Teardown};
+use super::fleet::Fleet;
+use super::floor;
+use super::lab::{self, Lab, SMALL};
+use crate::cli::render::measured::{Findings, Unit, measured};
+use crate::model::{Error, Stage, StageSummary};
+
+/// What is varied.
+#[derive(Clone, Copy, PartialEq)]
+struct Case {
+    order: Order,
+    workers: usize,
+}
+
+/// A teardown: how long, and how long its stages; a bare loop tells none.
+struct Sample {
+    wall: Duration,
+    stages: BTreeMap<Stage, StageSummary>,
+}
+
+pub(super) fn teardown(args: &Teardown) -> Result<Findings, Error> {
+    let most = args.workers.iter().copied().max().unwrap_or(1);
+    let lab = Lab::new(&args.common, args.devices, most)?;
+    let cases = cases(args);
+    let samples = lab.rounds(&cases, |case| measure(&lab, args.devices, *case))?;
+
+    let mut results = Vec::new();
+    for (Case { order, workers }, samples) in cases.into_iter().zip(&samples) {
+        let case = || vec![("order", json!(order)), ("workers", json!(workers))];
+        let walls = samples.iter().map(|sample| sample.wall.as_secs_f64());
+        results.push(measured(case(), "teardown", Unit::Seconds, walls));
+        for stage in Stage::ALL.into_iter().filter(|_| args.stages) {
+            let times = |pick: fn(&StageSummary) -> f64| {
+                samples.iter().filter_map(|s| s.stages.get(&stage)).map(pick).collect::<Vec<_>>()
+            };
+            let halves = times(|s| s.p50);
+            if !halves.is_empty() {
+                let ends = times(|s| s.max);
+                results.push(measured(case(), format!("{stage} p50"), Unit::Seconds, halves));
+                results.push(measured(case(), format!("{stage} max"), Unit::Seconds, ends));
+            }
+        }
+    }
+    Ok(lab::findings("teardown", results))
+}
+
+/// Every order with every number of workers, but for what has one only.
+fn cases(args: &Teardown) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &order in &args.order {
+        for &workers in &args.workers {
+            let workers = if order == Order::Serial { 1 } else { workers };
+            let case = Case { order, workers };
+            if !cases.contains(&case) {
+                cases.push(case);
+            }
+        }
+    }
+    cases
+}
+
+fn measure(lab: &Lab, devices: usize, Case { order, workers }: Case) -> Result<Sample, Error> {
+    if order == Order::Floor {
+        let (_, wall) = floor::round(lab, devices, workers)?;
+        return Ok(Sample { wall, stages: BTreeMap::new() });
+    }
+    let fleet = Fleet::new(lab, workers, order == Order::CloseFirst)?;
+    fleet.create(lab::nulls(devices, SMALL)?)?;
+    let report = fleet.shutdown()?;
+    Ok(Sample { wall: report.wall, stages: report.stages })
+}

@@ -27,10 +27,8 @@ choose_accel() {
 
 try_kvm() {
     if UBLKD_VM_ACCEL=kvm "$vm_room/run" --kernel "$opt_kernel" --timeout 20 -- true </dev/null >/dev/null 2>&1; then
-        say "guests run on KVM here"
         echo kvm
     else
-        say "no guest boots on KVM here: using emulation"
         echo tcg
     fi
 }

@@ -39,6 +39,7 @@ judge() {
     local found status
     found=$(complaint_lines)
     status=$(cat -- "$ctl/status" 2>/dev/null || true)
+    if [[ -s $ctl/note ]]; then say "$(<"$ctl/note")"; fi
     if [[ -n $found ]]; then
         say "the guest's kernel complained:"
         printf '%s\n' "$found" | head -n 200 >&2

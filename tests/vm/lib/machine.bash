@@ -177,8 +177,7 @@ run_machine() {
         [[ $outcome == so || $SECONDS -ge $deadline || $accel == kvm ]] && break
         stop_machine
         ((qemu_status != 137 && attempt < 3)) || return 0 # 137: someone pulled the plug
-        say "the guest did not boot ($outcome), trying another one; its console's last lines:"
-        tr -d '\r' <"$console" | tail -n 5 >&2
+        note_failed_boot # standard error is the command's: nothing is said there
     done
     if [[ $outcome == so ]]; then
         follow_output
@@ -193,6 +192,16 @@ run_machine() {
         esac
     fi
     stop_machine
+}
+
+# note_failed_boot: into a file of the cache that keeps the last few.
+note_failed_boot() {
+    local log=$vm_cache/failed-boots.log
+    {
+        printf '== %(%F %T)T %s %s %s (%s)\n' -1 "$kernel_release" "$accel" "${qemu_program[0]}" "$outcome"
+        tr -d '\r' <"$console" | tail -n 60
+    } >>"$log" 2>/dev/null || true
+    if (($(stat -c %s -- "$log") > 1000000)); then mv -f -- "$log" "$log.old"; fi
 }
 
 # stop_machine: the guest has done its part; everything is on the host by now.

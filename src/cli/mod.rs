@@ -10,11 +10,14 @@ mod doctor;
 mod drivers;
 mod list;
 pub mod render;
+mod report;
 mod run;
 
 use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::Parser;
@@ -25,6 +28,7 @@ use crate::driver::Driver;
 use crate::driver::deadline::Deadline;
 use crate::driver::ublk::UblkDriver;
 use crate::model::Error;
+use crate::sys;
 use args::{Cli, Command, ConfigArgs};
 
 /// How long a command of this command line may take in the kernel.
@@ -80,11 +84,10 @@ fn on_kernel<T>(ask: impl AsyncFnOnce(&dyn Driver) -> Result<T, Error>) -> Resul
 
 /// Prints the result of a command, or why there is none.
 fn finish(result: Result<String, Error>) -> ExitStatus {
-    match result {
-        Ok(text) => {
-            say(&text);
-            ExitStatus::Clean
-        }
+    let printed = result
+        .and_then(|text| say(&text).map_err(|e| Error::from_io(&e, "the result was not written")));
+    match printed {
+        Ok(()) => ExitStatus::Clean,
         Err(error) => {
             complain(&error);
             ExitStatus::RunFailed
@@ -94,12 +97,29 @@ fn finish(result: Result<String, Error>) -> ExitStatus {
 
 /// Prints to stderr; a stderr that is closed changes nothing.
 fn complain(text: &dyn Display) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Prints text that ends its own lines to stdout. A reader that has gone (`ublkd list | head`) has seen enough.
-fn say(text: &str) {
-    use std::io::Write;
-    let _ = write!(std::io::stdout(), "{text}");
+fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// Does `work` on a thread and gives up on it after `bound`, as on a pipe that nobody reads. `None`
+/// also when the host has no thread for it.
+fn within<T: Send + 'static>(
+    bound: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (done, is_done) = mpsc::channel();
+    let thread = sys::thread::spawn("ublkd-write", move || {
+        // Whoever waited may have given up.
+        let _ = done.send(work());
+    });
+    thread.ok()?;
+    is_done.recv_timeout(bound).ok()
 }

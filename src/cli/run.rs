@@ -1,16 +1,14 @@
 //! `ublkd run`: a config's devices from start to shutdown report.
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use slog::Logger;
 
 use super::args::{DriverName, Run};
 use super::render::{self, Extent};
-use super::{complain, drivers, load};
-use crate::config::{Config, OnFailure};
+use super::report::ReportFile;
+use super::{complain, drivers, load, within};
+use crate::config::{Config, LogFormat, OnFailure};
 use crate::daemon::{self, ExitStatus, Options};
 use crate::driver::MakeDriver;
 use crate::driver::sim::FaultPlan;
@@ -21,8 +19,11 @@ use crate::sys::limits::{self, Need, Verdict};
 use crate::telemetry;
 use crate::telemetry::logging::Logging;
 
-/// How long the last log lines may take.
+/// How long the last log lines, and the table, may take: nobody may read them.
 const LOG_BOUND: Duration = Duration::from_secs(2);
+
+/// How long writing the report may take.
+const REPORT_BOUND: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: Run) -> ExitStatus {
     // Before there is any other thread: each inherits this mask.
@@ -35,7 +36,7 @@ pub(super) fn run(args: Run) -> ExitStatus {
         Err(status) => return status,
     };
     let prepared = driver(&args)
-        .and_then(|driver| Ok((driver, args.report.as_deref().map(Report::open).transpose()?)));
+        .and_then(|driver| Ok((driver, args.report.as_deref().map(ReportFile::open).transpose()?)));
     let (driver, report) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -50,7 +51,12 @@ pub(super) fn run(args: Run) -> ExitStatus {
     if let Err(error) = telemetry::bridge::install(&log, config.log.level) {
         slog::warn!(log, "{error}");
     }
-    if args.driver == DriverName::Ublk && !host_is_fit(&config, &log) {
+    let need = need(&config);
+    // The simulation has real threads and files too.
+    if let Err(error) = limits::raise_open_files(&need) {
+        slog::warn!(log, "{error}");
+    }
+    if args.driver == DriverName::Ublk && !host_is_fit(&need, &log) {
         return ExitStatus::RunFailed;
     }
     let supervisor = &config.supervisor;
@@ -70,11 +76,14 @@ pub(super) fn run(args: Run) -> ExitStatus {
         slog::error!(log, "{error}"; "kind" => error.kind().as_str());
     }
     let mut status = ended.status;
-    if let Some(outcomes) = &ended.report {
-        telemetry::report::log(&log, outcomes);
-        complain(&render::shutdown(outcomes, Extent::Short));
+    if let Some(outcomes) = ended.report {
+        telemetry::report::log(&log, &outcomes);
+        if config.log.format == LogFormat::Terminal {
+            let table = render::shutdown(&outcomes, Extent::Short);
+            within(LOG_BOUND, move || complain(&table));
+        }
         if let Some(file) = report
-            && let Err(error) = file.write(outcomes)
+            && let Err(error) = write(file, outcomes)
         {
             slog::error!(log, "{error}");
             status = match status {
@@ -88,20 +97,29 @@ pub(super) fn run(args: Run) -> ExitStatus {
     status
 }
 
-/// Raises the limits and checks the host, one message a limit; false when no device can work.
-fn host_is_fit(config: &Config, log: &Logger) -> bool {
+fn write(file: ReportFile, report: ShutdownReport) -> Result<(), Error> {
+    within(REPORT_BOUND, move || file.write(&report)).unwrap_or_else(|| {
+        let bound = REPORT_BOUND.as_secs();
+        let text = format!("the report was not written within {bound} s");
+        Err(Error::new(ErrorKind::Timeout, text).hint("does anybody read that pipe?"))
+    })
+}
+
+/// What the devices of a config need of the host.
+fn need(config: &Config) -> Need {
     let devices = config.devices.iter();
-    let need = Need {
+    Need {
         devices: config.devices.len() as u64,
         queues: devices.clone().map(|d| u64::from(d.spec.queues().count)).sum(),
         target_files: devices.filter(|d| d.spec.backing().is_some()).count() as u64,
         in_flight: config.supervisor.workers as u64,
-    };
-    if let Err(error) = limits::raise_open_files(&need) {
-        slog::warn!(log, "{error}");
     }
+}
+
+/// Checks the host, one message a limit; false when no device can work.
+fn host_is_fit(need: &Need, log: &Logger) -> bool {
     let mut fit = true;
-    for check in limits::check(&Host::default(), &need) {
+    for check in limits::check(&Host::default(), need) {
         match check.verdict {
             Verdict::Ok => slog::debug!(log, "{check}"),
             Verdict::Warn => slog::warn!(log, "{check}"),
@@ -124,37 +142,4 @@ fn driver(args: &Run) -> Result<MakeDriver, Error> {
         plan = plan.and(more);
     }
     drivers::maker(args.driver, &args.sim_kernel, plan)
-}
-
-/// The file for the report: opened before anything starts, so that a wrong path is known at once,
-/// and put in place whole.
-struct Report {
-    path: PathBuf,
-    fresh: PathBuf,
-    file: File,
-}
-
-impl Report {
-    fn open(path: &Path) -> Result<Self, Error> {
-        let mut fresh = path.as_os_str().to_owned();
-        fresh.push(".new");
-        let fresh = PathBuf::from(fresh);
-        let file = File::create(&fresh).map_err(|e| {
-            Error::from_io(&e, format!("cannot write the report {}", fresh.display()))
-                .hint("name a file in a directory that ublkd may write")
-        })?;
-        Ok(Self { path: path.to_owned(), fresh, file })
-    }
-
-    fn write(mut self, report: &ShutdownReport) -> Result<(), Error> {
-        let failed = |e: std::io::Error| {
-            Error::from_io(&e, format!("the report {} was not written", self.path.display()))
-        };
-        let json = serde_json::to_vec_pretty(report).map_err(|e| failed(e.into()))?;
-        let written = self.file.write_all(&json).and_then(|()| self.file.write_all(b"\n"));
-        written
-            .and_then(|()| self.file.sync_all())
-            .and_then(|()| fs::rename(&self.fresh, &self.path))
-            .map_err(failed)
-    }
 }

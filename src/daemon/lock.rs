@@ -18,8 +18,14 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// The run directory is ours while this lives.
 pub(super) struct RunDirLock(#[expect(dead_code, reason = "held, not read")] Flock<File>);
 
-/// Takes `<run_dir>/ublkd.lock`, waiting up to `patience` for a daemon that is on its way out.
-pub(super) fn take(run_dir: &Path, patience: Duration, log: &Logger) -> Result<RunDirLock, Error> {
+/// Takes `<run_dir>/ublkd.lock`, waiting up to `patience` for a daemon that is on its way out, or
+/// until `stopped`: an error of kind [`ErrorKind::Stopping`].
+pub(super) fn take(
+    run_dir: &Path,
+    patience: Duration,
+    log: &Logger,
+    mut stopped: impl FnMut() -> bool,
+) -> Result<RunDirLock, Error> {
     let path = run_dir.join("ublkd.lock");
     let failed = |e: &std::io::Error| {
         Error::from_io(e, format!("cannot use {}", path.display()))
@@ -57,6 +63,10 @@ pub(super) fn take(run_dir: &Path, patience: Duration, log: &Logger) -> Result<R
                 if told <= Instant::now() {
                     slog::warn!(log, "waiting for the daemon before{holder} to end"; "lock" => %path.display());
                     told = Instant::now() + Duration::from_secs(5);
+                }
+                if stopped() {
+                    let text = "stopped before the daemon before had ended";
+                    return Err(Error::new(ErrorKind::Stopping, text));
                 }
                 file = held;
                 std::thread::sleep(Duration::from_millis(50));

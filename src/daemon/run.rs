@@ -75,6 +75,11 @@ pub fn run(options: Options) -> Ended {
     let census = Census::take();
     let ended = match start(options) {
         Ok((running, day)) => futures::executor::block_on(day.run(running)),
+        // Told to stop before there was anything to stop.
+        Err(error) if error.kind() == ErrorKind::Stopping => {
+            let report = ShutdownReport::new(Vec::new(), Duration::ZERO, false);
+            Ended { status: ExitStatus::Clean, report: Some(report), error: None }
+        }
         Err(error) => Ended { status: ExitStatus::RunFailed, report: None, error: Some(error) },
     };
     account_for_itself(ended, census, &log)
@@ -108,8 +113,11 @@ struct Day {
 }
 
 fn start(options: Options) -> Result<(Running, Day), Error> {
-    let (watch, signals) = signals::watch()?;
-    let lock = lock::take(&options.run_dir, lock::PATIENCE, &options.log)?;
+    let (watch, mut signals) = signals::watch()?;
+    let lock = lock::take(&options.run_dir, lock::PATIENCE, &options.log, || {
+        let mut waiting = std::iter::from_fn(|| signals.try_recv().ok());
+        waiting.any(|signal| stops(Some(signal), &options.log))
+    })?;
     let running = Builder::new(options.driver)
         .workers(options.workers)
         .mailbox(options.mailbox)
@@ -200,19 +208,10 @@ impl Day {
 
     /// Does what a signal says; true when it says stop.
     async fn heed(&self, signal: Option<Signal>, handle: &Handle) -> bool {
-        match signal {
-            Some(Signal::Stop(name)) => {
-                slog::info!(self.log, "{name}: orderly shutdown; a second one forces the end");
-                return true;
-            }
-            // The signal thread has ended, which only its drop does.
-            None => return true,
-            Some(Signal::Reload) => {
-                slog::warn!(self.log, "SIGHUP: reload is not there yet; nothing was changed");
-            }
-            Some(Signal::Describe) => self.describe(handle).await,
+        if signal == Some(Signal::Describe) {
+            self.describe(handle).await;
         }
-        false
+        stops(signal, &self.log)
     }
 
     async fn describe(&self, handle: &Handle) {
@@ -261,6 +260,24 @@ impl Day {
                 }
             }
         }
+    }
+}
+
+/// Logs what a signal means; true when it says stop.
+fn stops(signal: Option<Signal>, log: &Logger) -> bool {
+    match signal {
+        Some(Signal::Stop(name)) => {
+            slog::info!(log, "{name}: orderly shutdown; a second one forces the end");
+            true
+        }
+        // The signal thread has ended, which only its drop does.
+        None => true,
+        Some(Signal::Reload) => {
+            slog::warn!(log, "SIGHUP: reload is not there yet; nothing was changed");
+            false
+        }
+        // Nothing to describe while there are no devices.
+        Some(Signal::Describe) => false,
     }
 }
 

@@ -1,8 +1,8 @@
 //! The actor of one device: turns messages into events, applies [`next`], does what it says.
 //!
 //! The lifecycle futures run as tasks of their own, so that the actor answers meanwhile and a
-//! handler that panics cuts no command in two; the actor awaits their `JoinHandle`, which also
-//! brings a panic back as a value.
+//! handler that panics cuts no command in two; the actor awaits their end, or their panic as a
+//! value.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +21,10 @@ use crate::model::{
     Action, DeviceOutcome, DeviceState, Error, ErrorKind, Event, OutcomeKind, PanicReport,
     StateChange, next,
 };
-use crate::sys;
+use crate::sys::panic::catch_future;
+
+/// How a lifecycle task ended; it is cancelled only with the whole actor system.
+type Ended<T> = Result<Result<T, PanicReport>, JoinError>;
 
 /// One device.
 pub(crate) struct Device {
@@ -41,7 +44,7 @@ impl Device {
     pub(crate) fn salvage(body: Rc<Body>, env: Rc<Env>, panic: PanicReport) -> Self {
         let text = format!("its actor panicked: {}", panic.message);
         body.set_error(Error::new(ErrorKind::Panicked, text).at(body.stage()).device(body.name()));
-        body.add_panic(panic);
+        body.caught(panic);
         body.muted.set(true);
         Self { body, env, waiting: None, salvage: true }
     }
@@ -85,16 +88,15 @@ impl Device {
         }
         let (body, env) = (Rc::clone(&self.body), Rc::clone(&self.env));
         let events = queue_events(ctx);
-        let start = actix_rt::spawn(async move {
+        let start = actix_rt::spawn(catch_future(async move {
             let _slot = slot;
             startup::run(&body, &env, events).await
-        });
+        }));
         ctx.spawn(start.into_actor(self).map(|ended, device, ctx| device.started(ended, ctx)));
     }
 
-    fn started(&mut self, ended: Result<Result<(), Error>, JoinError>, ctx: &mut Context<Self>) {
-        let result = ended.unwrap_or_else(|lost| Err(self.task_died(lost)));
-        let event = match result {
+    fn started(&mut self, ended: Ended<Result<(), Error>>, ctx: &mut Context<Self>) {
+        let event = match self.survived(ended).and_then(|result| result) {
             Ok(()) => Event::Started,
             Err(error) => {
                 slog::error!(self.body.log.borrow(), "start failed: {error}"; "kind" => error.kind().as_str());
@@ -124,45 +126,42 @@ impl Device {
 
     fn teardown(&mut self, permit: Option<OwnedSemaphorePermit>, ctx: &mut Context<Self>) {
         let (body, env) = (Rc::clone(&self.body), Rc::clone(&self.env));
-        let end = actix_rt::spawn(async move { teardown::run(&body, &env, permit).await });
+        let end = async move { teardown::run(&body, &env, permit).await };
+        let end = actix_rt::spawn(catch_future(end));
         ctx.spawn(end.into_actor(self).map(|ended, device, _| device.ended(ended)));
     }
 
-    fn ended(&mut self, ended: Result<(DeviceOutcome, Event), JoinError>) {
-        let (outcome, event) = ended.unwrap_or_else(|lost| {
-            let error = self.task_died(lost);
+    fn ended(&mut self, ended: Ended<(DeviceOutcome, Event)>) {
+        let (outcome, event) = self.survived(ended).unwrap_or_else(|error| {
             self.body.set_error(error.clone());
             let mut outcome = self.body.outcome_now(OutcomeKind::Panicked, Some(error));
             outcome.left = self.body.remains();
             (outcome, Event::Remains)
         });
+        // Before the observer is told, which may panic.
+        self.body.keep(outcome.clone());
         if self.apply(event) == Action::Report {
-            let log = self.body.log.borrow().clone();
+            let (log, kind) = (self.body.log.borrow().clone(), outcome.outcome.as_str());
             match &outcome.error {
-                None => slog::info!(log, "gone"; "outcome" => outcome.outcome.as_str()),
-                Some(error) => {
-                    slog::warn!(log, "ended: {error}"; "outcome" => outcome.outcome.as_str());
-                }
+                None => slog::info!(log, "gone"; "outcome" => kind),
+                Some(error) => slog::warn!(log, "ended: {error}"; "outcome" => kind),
             }
-            self.body.finish(outcome);
+            self.body.finish();
         }
     }
 
-    /// A lifecycle task panicked: its panic, told once and as an error.
-    fn task_died(&self, lost: JoinError) -> Error {
-        let stage = self.body.stage();
-        match lost.try_into_panic() {
-            Ok(payload) => {
-                let panic = sys::panic::report(&*payload);
-                slog::crit!(self.body.log.borrow(), "{panic}"; "stage" => stage.as_str());
+    /// What a lifecycle task gave, or that it panicked, as an error.
+    fn survived<T>(&self, ended: Ended<T>) -> Result<T, Error> {
+        let error = match ended {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(panic)) => {
                 let error = Error::new(ErrorKind::Panicked, panic.to_string());
-                self.body.add_panic(panic);
+                self.body.caught(panic);
                 error
             }
             Err(_) => Error::new(ErrorKind::Internal, "its lifecycle task was cancelled"),
-        }
-        .at(stage)
-        .device(self.body.name())
+        };
+        Err(error.at(self.body.stage()).device(self.body.name()))
     }
 
     /// It ends before anything was made.
@@ -172,7 +171,8 @@ impl Device {
         }
         let kind = if self.body.panicked() { OutcomeKind::Panicked } else { OutcomeKind::Failed };
         self.body.set_error(error.clone());
-        self.body.finish(self.body.outcome_now(kind, Some(error)));
+        self.body.keep(self.body.outcome_now(kind, Some(error)));
+        self.body.finish();
     }
 }
 
@@ -194,7 +194,11 @@ impl Actor for Device {
             DeviceState::Live => self.fault(ctx),
             // The task of the dead actor may be at it still; the lifecycle lock orders the two.
             DeviceState::Stopping | DeviceState::Failing => self.teardown(None, ctx),
-            _ => {}
+            // It died between the end and the telling of it.
+            DeviceState::Gone | DeviceState::Failed | DeviceState::Left | DeviceState::Wedged => {
+                self.body.blame_panic();
+                self.body.finish();
+            }
         }
     }
 }

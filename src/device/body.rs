@@ -179,12 +179,23 @@ impl Body {
         self.history.borrow().error.clone()
     }
 
-    pub(crate) fn add_panic(&self, panic: PanicReport) {
+    /// A panic that somebody else has logged.
+    pub(super) fn add_panic(&self, panic: PanicReport) {
         self.history.borrow_mut().panics.push(panic);
     }
 
+    /// Logs a panic that was caught, and keeps it.
+    pub(super) fn caught(&self, panic: PanicReport) {
+        slog::crit!(self.log.borrow(), "code panicked"; "panic" => %panic,
+            "stage" => self.stage().as_str());
+        self.add_panic(panic);
+    }
+
+    /// Whether code of it panicked; of a queue that was not up yet only the error tells.
     pub(super) fn panicked(&self) -> bool {
-        !self.history.borrow().panics.is_empty()
+        let history = self.history.borrow();
+        let error = history.error.as_ref();
+        !history.panics.is_empty() || error.is_some_and(|e| e.kind() == ErrorKind::Panicked)
     }
 
     pub(super) fn on_start(&self, reply: oneshot::Sender<Result<CreateOutcome, Error>>) {
@@ -209,9 +220,27 @@ impl Body {
         }
     }
 
-    /// Its life has ended: keeps the outcome and tells everybody who waits.
-    pub(super) fn finish(&self, outcome: DeviceOutcome) {
-        self.history.borrow_mut().outcome = Some(outcome.clone());
+    /// How its life has ended, for [`Body::finish`].
+    pub(super) fn keep(&self, outcome: DeviceOutcome) {
+        self.history.borrow_mut().outcome = Some(outcome);
+    }
+
+    /// Its actor panicked at the very end: that is how it ended, unless something worse is known.
+    pub(super) fn blame_panic(&self) {
+        let mut outcome =
+            self.outcome().unwrap_or_else(|| self.outcome_now(OutcomeKind::Panicked, None));
+        if outcome.left.is_empty() {
+            outcome.outcome = OutcomeKind::Panicked;
+        }
+        outcome.error = outcome.error.or_else(|| self.error());
+        outcome.stage = outcome.stage.or(Some(self.stage()));
+        outcome.panics = self.history.borrow().panics.clone();
+        self.keep(outcome);
+    }
+
+    /// Its life has ended, as was kept: tells everybody who waits.
+    pub(super) fn finish(&self) {
+        let Some(outcome) = self.outcome() else { return };
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
         if let Some(start) = waiters.start {
             let _ = start.send(Err(self.failure(&outcome)));

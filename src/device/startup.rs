@@ -113,7 +113,7 @@ async fn open_target(body: &Body, env: &Env) -> Result<Arc<dyn Target>, Error> {
         Ok(opened) => opened,
         Err(panic) => {
             let error = Error::new(ErrorKind::Panicked, format!("opening the target: {panic}"));
-            body.add_panic(panic);
+            body.caught(panic);
             Err(error)
         }
     }

@@ -12,11 +12,8 @@
 //! Invariants: an undo leaves the list only when it is done, so a teardown that could not end can
 //! be run again; nothing here waits longer than the stage's bound or the deadline.
 
-use std::any::Any;
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use futures::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
@@ -27,9 +24,10 @@ use super::undo::{CLOSE_FIRST, DELETE_FIRST, Undo};
 use super::workers::Class;
 use crate::driver::{Command, KernelDevice, KernelState, Reply};
 use crate::model::{
-    DeviceId, DeviceOutcome, Error, ErrorKind, Event, OutcomeKind, QueueExitCause, Stage,
+    DeviceId, DeviceOutcome, Error, ErrorKind, Event, OutcomeKind, PanicReport, QueueExitCause,
+    Stage,
 };
-use crate::sys;
+use crate::sys::panic::catch_future;
 
 /// How often a command that was interrupted (`EINTR`) is sent again; STOP and DEL may be repeated.
 const INTERRUPTED_TRIES: u32 = 4;
@@ -55,9 +53,9 @@ pub(super) async fn run(
             slot = None;
         }
         // A panic of one step, in a driver or a target, is that step's failure: the others go on.
-        let step = match AssertUnwindSafe(course.step(undo)).catch_unwind().await {
+        let step = match catch_future(course.step(undo)).await {
             Ok(step) => step,
-            Err(payload) => course.panicked(undo, &*payload),
+            Err(panic) => course.panicked(undo, panic),
         };
         match step {
             Step::Done => body.parts.borrow_mut().undos.done(undo),
@@ -125,11 +123,9 @@ impl Course<'_> {
         }
     }
 
-    fn panicked(&mut self, undo: Undo, payload: &(dyn Any + Send)) -> Step {
-        let panic = sys::panic::report(payload);
-        slog::crit!(self.body.log.borrow(), "{panic}"; "stage" => undo.stage().as_str());
+    fn panicked(&mut self, undo: Undo, panic: PanicReport) -> Step {
         self.note(Error::new(ErrorKind::Panicked, panic.to_string()));
-        self.body.add_panic(panic);
+        self.body.caught(panic);
         match undo {
             Undo::Unlink | Undo::Stop => Step::Done,
             Undo::Join | Undo::Delete | Undo::Close | Undo::Release => Step::Skip,

@@ -18,7 +18,7 @@ use crate::model::{
     CreateOutcome, DeleteOutcome, DeviceInfo, DeviceName, DeviceOutcome, DeviceState, Error,
     ErrorKind, ShutdownReport,
 };
-use crate::sys;
+use crate::sys::panic::catch_future;
 
 /// Owns every device actor of a process.
 pub(crate) struct Supervisor {
@@ -64,14 +64,11 @@ impl Supervisor {
     fn launch(&self, name: DeviceName, device: Device, ctx: &Context<Self>) -> Addr<Device> {
         let context = Context::new();
         let addr = context.address();
-        let actor = actix_rt::spawn(context.into_future(device));
         let supervisor = ctx.address().downgrade();
         actix_rt::spawn(async move {
-            if let Err(lost) = actor.await
-                && let Ok(payload) = lost.try_into_panic()
+            if let Err(panic) = catch_future(context.into_future(device)).await
                 && let Some(supervisor) = supervisor.upgrade()
             {
-                let panic = sys::panic::report(&*payload);
                 supervisor.do_send(Died { name, panic });
             }
         });
@@ -180,7 +177,6 @@ impl Handler<Died> for Supervisor {
     fn handle(&mut self, Died { name, panic }: Died, ctx: &mut Context<Self>) {
         let Some(entry) = self.devices.get(&name) else { return };
         let body = Rc::clone(&entry.body);
-        slog::crit!(body.log.borrow(), "actor died: {panic}"; "state" => body.state().as_str());
         let device = Device::salvage(Rc::clone(&body), Rc::clone(&self.env), panic);
         let addr = self.launch(name.clone(), device, ctx);
         self.devices.insert(name, Entry { addr, body });

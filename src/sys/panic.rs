@@ -9,7 +9,9 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
 
 use crate::model::PanicReport;
 
@@ -65,9 +67,60 @@ pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, PanicReport> {
     })
 }
 
+/// Polls `future` to its end and catches its panic, as [`catch`] does for a function.
+///
+/// # Errors
+/// The panic.
+pub async fn catch_future<T>(future: impl Future<Output = T>) -> Result<T, PanicReport> {
+    let mut future = Some(Box::pin(future));
+    let polled = poll_fn(|cx| {
+        let polled = catch(|| match &mut future {
+            Some(future) => future.as_mut().poll(cx),
+            None => Poll::Pending,
+        });
+        match polled {
+            Ok(polled) => polled.map(Ok),
+            Err(report) => Poll::Ready(Err(report)),
+        }
+    });
+    let ended = polled.await;
+    // What it holds may panic when it goes, and is a part of it.
+    match (catch(|| drop(future.take())), ended) {
+        (Err(report), Ok(_)) => Err(report),
+        (_, ended) => ended,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_future_is_caught_wherever_it_panics_and_in_its_drop() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("in its drop");
+            }
+        }
+        let run = |steps: u32, panics: bool| {
+            let bomb = (steps == 3).then(|| Bomb);
+            let future = async move {
+                let _kept = bomb;
+                for _ in 0..steps {
+                    tokio::task::yield_now().await;
+                    assert!(is_caught());
+                }
+                assert!(!panics, "at step {steps}");
+                steps
+            };
+            futures::executor::block_on(catch_future(future))
+        };
+        assert_eq!(run(2, false), Ok(2));
+        assert_eq!(run(2, true).expect_err("it panics").message, "at step 2");
+        assert_eq!(run(3, false).expect_err("it panics").message, "in its drop");
+        assert!(!is_caught());
+    }
 
     #[test]
     fn a_panic_becomes_a_report_with_message_thread_and_place() {

@@ -154,7 +154,7 @@ fn a_device_that_hangs_in_any_stage_ends_at_the_deadline_and_is_named() {
     ];
     for (faults, stage) in stages {
         Plan::faults(faults).run(|house| async move {
-            for spec in ["a", "b", "c"].map(|name| null(name)) {
+            for spec in ["a", "b", "c"].map(null) {
                 house.handle.create(spec).await.unwrap();
             }
             let within = Duration::from_secs(2);
@@ -176,7 +176,7 @@ fn a_device_that_hangs_in_any_stage_ends_at_the_deadline_and_is_named() {
 fn f19_an_add_that_never_comes_back_is_bounded_and_takes_nothing_from_others() {
     Plan::faults("add@2: hang").shape(|b| b.workers(1)).run(|house| async move {
         let results: Vec<_> =
-            house.handle.create_all(["a", "b", "c"].map(|name| null(name))).collect().await;
+            house.handle.create_all(["a", "b", "c"].map(null)).collect().await;
         let failed: Vec<_> = results.iter().filter(|(_, r)| r.is_err()).collect();
         let [(failed_name, Err(error))] = &failed[..] else { panic!("{failed:?}") };
         assert_eq!(*failed_name, name("b"));

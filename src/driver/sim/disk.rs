@@ -26,6 +26,9 @@ use crate::driver::Params;
 use crate::model::{DeviceId, Error};
 use crate::target::{Errno, Geometry, Op, Request};
 
+/// Bytes that are read to look for partitions: a page.
+const PARTITION_TABLE: u64 = 4096;
+
 /// What becomes of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
@@ -227,6 +230,15 @@ impl SimDisk {
             return drop(waiting);
         }
         waiting.into_iter().for_each(|pending| self.serve(pending));
+    }
+
+    /// Reads the first blocks, as the kernel does when a disk appears; newer ones after START_DEV,
+    /// so nobody waits for it.
+    pub(super) fn scan_partitions(&self) {
+        let len = self.0.params.geometry.size.min(PARTITION_TABLE);
+        // It fits: it is bounded.
+        let len = usize::try_from(len).unwrap_or_default();
+        drop(self.submit(request(Op::Read, 0, len), vec![0; len]));
     }
 
     /// What an opener (udev, a partition scan) still reads while the disk is being removed.

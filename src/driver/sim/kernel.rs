@@ -332,6 +332,9 @@ impl Device {
         self.used.set(true);
         // A process id fits; the kernel's type is signed.
         self.pid.set(i32::try_from(std::process::id()).unwrap_or(i32::MAX));
+        if let Some(disk) = self.disk() {
+            disk.scan_partitions();
+        }
         Ok(())
     }
 }

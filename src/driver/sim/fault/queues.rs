@@ -51,6 +51,7 @@ pub(super) struct Blow {
     strike: Strike,
     events: QueueEvents,
     broken: Broken,
+    log: slog::Logger,
 }
 
 impl FaultyChar {
@@ -76,8 +77,8 @@ impl CharDevice for FaultyChar {
         let blows = (0..plan.queues.count).filter_map(|queue| {
             let strike = strike(Point::Queue);
             let (events, broken) = (plan.events.clone(), Rc::clone(&broken));
-            let queue = QueueId(queue);
-            strike.effect.is_some().then_some(Blow { queue, strike, events, broken })
+            let (queue, log) = (QueueId(queue), plan.log.clone());
+            strike.effect.is_some().then_some(Blow { queue, strike, events, broken, log })
         });
         let blows: Vec<_> = blows.collect();
         if ready.effect == Some(Effect::Short) {
@@ -207,6 +208,8 @@ impl Blow {
                     location: None,
                     thread: format!("queue {queue} of device {id}"),
                 };
+                // As a queue's thread does.
+                slog::crit!(self.log, "the queue panicked"; "queue" => queue.0, "panic" => %report);
                 (QueueEvent::Panicked(queue, report.clone()), QueueExitCause::Panicked(report))
             }
         };

@@ -1,0 +1,15 @@
+//! The real binary, on the simulated driver: exit statuses, signals, streams, the run directory, the
+//! report, and what it says when something breaks.
+#![allow(clippy::unwrap_used)]
+
+mod config;
+mod faults;
+mod limits;
+mod lock;
+mod notify;
+mod panics;
+mod report;
+mod signals;
+mod status;
+mod streams;
+mod support;

@@ -175,8 +175,7 @@ fn a_device_that_hangs_in_any_stage_ends_at_the_deadline_and_is_named() {
 #[test]
 fn f19_an_add_that_never_comes_back_is_bounded_and_takes_nothing_from_others() {
     Plan::faults("add@2: hang").shape(|b| b.workers(1)).run(|house| async move {
-        let results: Vec<_> =
-            house.handle.create_all(["a", "b", "c"].map(null)).collect().await;
+        let results: Vec<_> = house.handle.create_all(["a", "b", "c"].map(null)).collect().await;
         let failed: Vec<_> = results.iter().filter(|(_, r)| r.is_err()).collect();
         let [(failed_name, Err(error))] = &failed[..] else { panic!("{failed:?}") };
         assert_eq!(*failed_name, name("b"));

@@ -179,7 +179,7 @@ impl Builder {
             owners: Default::default(),
         };
         let admission = Admission::new(self.mailbox);
-        Ok(Handle::new(Supervisor::new(env, self.log).start(), admission))
+        Ok(Handle::new(Supervisor::new(env, &self.log).start(), admission))
     }
 }
 

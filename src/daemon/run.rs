@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::future::{Either, select};
 use futures::stream::StreamExt;
-use slog::Logger;
+use slog::{Logger, o};
 
 use super::exit::ExitStatus;
 use super::signals::{self, Signal};
@@ -71,9 +71,9 @@ pub struct Ended {
 /// Signals must be blocked on this thread ([`crate::sys::signals::block_all`]).
 #[must_use]
 pub fn run(options: Options) -> Ended {
-    let log = options.log.clone();
+    let log = options.log.new(o!("component" => "daemon"));
     let census = Census::take();
-    let ended = match start(options) {
+    let ended = match start(options, &log) {
         Ok((running, day)) => futures::executor::block_on(day.run(running)),
         // Told to stop before there was anything to stop.
         Err(error) if error.kind() == ErrorKind::Stopping => {
@@ -112,11 +112,11 @@ struct Day {
     _watch: signals::Watch,
 }
 
-fn start(options: Options) -> Result<(Running, Day), Error> {
+fn start(options: Options, log: &Logger) -> Result<(Running, Day), Error> {
     let (watch, mut signals) = signals::watch()?;
-    let lock = lock::take(&options.run_dir, lock::PATIENCE, &options.log, || {
+    let lock = lock::take(&options.run_dir, lock::PATIENCE, log, || {
         let mut waiting = std::iter::from_fn(|| signals.try_recv().ok());
-        waiting.any(|signal| stops(Some(signal), &options.log))
+        waiting.any(|signal| stops(Some(signal), log))
     })?;
     let running = Builder::new(options.driver)
         .workers(options.workers)
@@ -124,14 +124,14 @@ fn start(options: Options) -> Result<(Running, Day), Error> {
         .command_timeout(options.command_timeout)
         .shutdown_timeout(options.shutdown_timeout)
         .run_dir(options.run_dir)
-        .log(options.log.clone())
+        .log(options.log)
         .start()?;
     let day = Day {
         devices: options.devices,
         abort_on_failure: options.abort_on_failure,
         shutdown_timeout: options.shutdown_timeout,
         signals,
-        log: options.log,
+        log: log.clone(),
         _lock: lock,
         _watch: watch,
     };

@@ -9,7 +9,7 @@ use actix::{
     WrapFuture,
 };
 use futures::channel::oneshot;
-use slog::Logger;
+use slog::{Logger, o};
 use tokio::sync::watch;
 
 use super::messages::{Create, Delete, Describe, Died, List};
@@ -28,6 +28,7 @@ pub(crate) struct Supervisor {
     pub(super) shutdown: Option<watch::Receiver<Option<ShutdownReport>>>,
     pub(super) force: watch::Sender<bool>,
     pub(super) log: Logger,
+    device_log: Logger,
 }
 
 /// One device: its actor's address, and what outlives the actor.
@@ -37,9 +38,11 @@ pub(super) struct Entry {
 }
 
 impl Supervisor {
-    pub(crate) fn new(env: Env, log: Logger) -> Self {
+    pub(crate) fn new(env: Env, log: &Logger) -> Self {
+        let device_log = log.new(o!("component" => "device"));
+        let log = log.new(o!("component" => "supervisor"));
         let (force, _) = watch::channel(false);
-        Self { env: Rc::new(env), devices: BTreeMap::new(), shutdown: None, force, log }
+        Self { env: Rc::new(env), devices: BTreeMap::new(), shutdown: None, force, log, device_log }
     }
 
     /// Why `name` cannot be created now, if it cannot.
@@ -98,7 +101,7 @@ impl Handler<Create> for Supervisor {
         if let Some(refusal) = self.refusal(&name) {
             return Box::pin(async move { Err(refusal) });
         }
-        let body = Body::new(create.spec, &self.log);
+        let body = Body::new(create.spec, &self.device_log);
         let device = Device::new(Rc::clone(&body), Rc::clone(&self.env));
         let addr = self.launch(name.clone(), device, ctx);
         let (reply, started) = oneshot::channel();

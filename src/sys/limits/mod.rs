@@ -103,8 +103,8 @@ pub struct Check {
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, need, have, remedy, verdict } = self;
-        write!(f, "{verdict}: {name}: need {need}, have {have}")?;
+        let Self { name, need, have, remedy, .. } = self;
+        write!(f, "{name}: need {need}, have {have}")?;
         if remedy.is_empty() { Ok(()) } else { write!(f, "; {remedy}") }
     }
 }

@@ -19,7 +19,10 @@ choose_accel() {
     if [[ ! -s $answer ]]; then
         exec {lock}>"$vm_cache/accel/lock"
         flock "$lock"
-        [[ -s $answer ]] || try_kvm >"$answer.new" && mv -f -- "$answer.new" "$answer"
+        if [[ ! -s $answer ]]; then # another one may have tried meanwhile
+            try_kvm >"$answer.new"
+            mv -f -- "$answer.new" "$answer"
+        fi
         exec {lock}>&-
     fi
     accel=$(<"$answer")

@@ -79,7 +79,9 @@ fn f91_usr1_logs_the_state_of_every_device() {
     let daemon = scene.up(&["--fault", "start@2: EIO"]);
     daemon.signal(SIGUSR1);
     daemon.says("SIGUSR1: 3 devices");
-    eventually("a line each", || daemon.lines("INFO device, component: daemon, device: ").len() == 3);
+    eventually("a line each", || {
+        daemon.lines("INFO device, component: daemon, device: ").len() == 3
+    });
     let lines = daemon.lines("INFO device, component: daemon, device: ");
     let live: Vec<_> = lines.iter().filter(|line| line.contains("state: live")).collect();
     assert_eq!(live.len(), 2, "{lines:?}");

@@ -63,7 +63,7 @@ fn ours(lab: &Lab, args: &Churn, workers: usize) -> Result<Sample, Error> {
         Ok((up, began.elapsed() - up))
     };
     let sample = block_on(cycles(args, life));
-    fleet.down()?;
+    fleet.shutdown()?;
     sample
 }
 

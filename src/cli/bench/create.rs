@@ -24,6 +24,8 @@ pub(super) fn create(args: &Create) -> Result<Findings, Error> {
         let case = || vec![("by", json!(by)), ("workers", json!(workers))];
         let totals = ups.iter().map(|up| up.total().as_secs_f64());
         results.push(measured(case(), "create", Unit::Seconds, totals));
+        let times = ups.iter().map(|up| up.processor.as_secs_f64() / args.devices as f64);
+        results.push(measured(case(), "processor time a device", Unit::Seconds, times));
         for (measure, tenth) in [("first tenth", 0), ("last tenth", 9)] {
             let rates = ups.iter().map(|up| up.rate(tenth));
             results.push(measured(case(), measure, Unit::PerSecond, rates));
@@ -38,6 +40,6 @@ fn measure(lab: &Lab, devices: usize, by: Order, workers: usize) -> Result<Up, E
     }
     let fleet = Fleet::new(lab, workers, false)?;
     let up = fleet.create(lab::nulls(devices, SMALL)?)?;
-    fleet.down()?;
+    fleet.shutdown()?;
     Ok(up)
 }

@@ -88,7 +88,7 @@ fn measure(lab: &Lab, args: &Density, devices: usize) -> Result<Sample, Error> {
         }
         false => None,
     };
-    fleet.down()?;
+    fleet.shutdown()?;
     Ok(Sample { idle, touched })
 }
 

@@ -2,13 +2,14 @@
 //!
 //! Invariants: whatever happens, a fleet that was brought up is taken down (dropping it does it).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::StreamExt;
 use futures::executor::block_on;
 
-use super::lab::{Lab, Up, WITHIN};
+use super::lab::{Down, Lab, Up, WITHIN};
 use crate::model::{DeviceInfo, DeviceName, DeviceSpec, Error, ErrorKind, ShutdownReport};
+use crate::sys::census;
 use crate::{Builder, Handle, Running};
 
 /// Devices that are up.
@@ -32,13 +33,13 @@ impl Fleet {
         let handle = self.handle();
         block_on(async {
             let mut ready = Vec::with_capacity(specs.len());
-            let began = Instant::now();
+            let (began, before) = (Instant::now(), census::processor_time());
             let mut created = std::pin::pin!(handle.create_all(specs));
             while let Some((_, result)) = created.next().await {
                 result?;
                 ready.push(began.elapsed());
             }
-            Ok(Up { ready })
+            Ok(Up { ready, processor: census::processor_time() - before })
         })
     }
 
@@ -52,19 +53,18 @@ impl Fleet {
     ///
     /// # Errors
     /// When something is left.
-    pub(super) fn shutdown(self) -> Result<ShutdownReport, Error> {
+    pub(super) fn shutdown(self) -> Result<(Down, ShutdownReport), Error> {
+        let before = census::processor_time();
         let report = block_on(self.running.shutdown(WITHIN))?;
         match report.left.first() {
-            None => Ok(report),
+            None => {
+                let processor = census::processor_time() - before;
+                Ok((Down { wall: report.wall, processor }, report))
+            }
             Some(first) => {
                 let text = format!("{} things are left, the first: {first}", report.left.len());
                 Err(Error::new(ErrorKind::Timeout, text).elapsed(report.wall))
             }
         }
-    }
-
-    /// Takes all down and gives how long that took.
-    pub(super) fn down(self) -> Result<Duration, Error> {
-        self.shutdown().map(|report| report.wall)
     }
 }

@@ -21,11 +21,12 @@ use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-use super::lab::{self, Lab, SMALL, Up, WITHIN};
+use super::lab::{self, Down, Lab, SMALL, Up, WITHIN};
 use crate::driver::{
     AddDevice, CharDevice, Command, Driver, Features, Params, QueueSet, ServePlan,
 };
 use crate::model::{DeviceId, DeviceSpec, Error, ErrorKind, QueueSpec};
+use crate::sys::census;
 use crate::target::{Registry, Target};
 
 /// How long a queue waits for its tags; all are idle.
@@ -76,7 +77,7 @@ pub(super) fn with<T>(
 impl Floor {
     /// Brings `specs` up.
     pub(super) async fn create(&self, specs: &[DeviceSpec]) -> Result<(Vec<Live>, Up), Error> {
-        let began = Instant::now();
+        let (began, before) = (Instant::now(), census::processor_time());
         let mut coming: FuturesUnordered<_> = specs.iter().map(|spec| self.up(spec)).collect();
         let (mut live, mut ready, mut trouble) = (Vec::new(), Vec::new(), None);
         while let Some(result) = coming.next().await {
@@ -86,17 +87,18 @@ impl Floor {
             }
             ready.push(began.elapsed());
         }
-        let Some(trouble) = trouble else { return Ok((live, Up { ready })) };
+        let processor = census::processor_time() - before;
+        let Some(trouble) = trouble else { return Ok((live, Up { ready, processor })) };
         self.shutdown(live).await?;
         Err(trouble)
     }
 
-    /// Takes devices down and gives how long that took.
-    pub(super) async fn shutdown(&self, live: Vec<Live>) -> Result<Duration, Error> {
-        let began = Instant::now();
+    /// Takes devices down.
+    pub(super) async fn shutdown(&self, live: Vec<Live>) -> Result<Down, Error> {
+        let (began, before) = (Instant::now(), census::processor_time());
         let ends = join_all(live.into_iter().map(|device| self.down(device))).await;
-        let took = began.elapsed();
-        ends.into_iter().collect::<Result<(), _>>().map(|()| took)
+        let down = Down { wall: began.elapsed(), processor: census::processor_time() - before };
+        ends.into_iter().collect::<Result<(), _>>().map(|()| down)
     }
 
     /// Brings one up.
@@ -158,7 +160,7 @@ impl Floor {
 }
 
 /// One round: up and down again.
-pub(super) fn round(lab: &Lab, devices: usize, workers: usize) -> Result<(Up, Duration), Error> {
+pub(super) fn round(lab: &Lab, devices: usize, workers: usize) -> Result<(Up, Down), Error> {
     let specs = lab::nulls(devices, SMALL)?;
     with(lab, workers, async |floor| {
         let (live, up) = floor.create(&specs).await?;

@@ -103,6 +103,6 @@ fn measure(lab: &Lab, args: &Io, case: Case) -> Result<Sample, Error> {
     let before = census::processor_time();
     let loaded = in_a_child(&[path.into()], shape)?;
     let server = census::processor_time() - before;
-    fleet.down()?;
+    fleet.shutdown()?;
     Ok(Sample { loaded, server })
 }

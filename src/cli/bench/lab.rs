@@ -20,9 +20,20 @@ const NULL_SIZE: u64 = 1 << 30;
 /// Queues of devices that are only brought up and down.
 pub(super) const SMALL: QueueSpec = QueueSpec { count: 1, depth: 16, max_io: 64 << 10 };
 
-/// Devices that came up: when each did, in that order, from the begin of the first.
+/// Devices that came up.
 pub(super) struct Up {
+    /// When each did, in that order, from the begin of the first.
     pub(super) ready: Vec<Duration>,
+    /// Processor time that this process took for it.
+    pub(super) processor: Duration,
+}
+
+/// Devices that went.
+pub(super) struct Down {
+    /// From the first command until the last id was free.
+    pub(super) wall: Duration,
+    /// Processor time that this process took for it.
+    pub(super) processor: Duration,
 }
 
 impl Up {
@@ -125,11 +136,12 @@ mod tests {
     #[test]
     fn the_rate_is_that_of_the_part() {
         let ready = (1..=20).map(|n| Duration::from_millis(if n <= 10 { n } else { 10 * n - 90 }));
-        let up = Up { ready: ready.collect() };
+        let up = Up { ready: ready.collect(), processor: Duration::ZERO };
         assert_eq!(up.total(), Duration::from_millis(110));
         assert!((up.rate(0) - 1000.0).abs() < 1e-6, "{}", up.rate(0));
         assert!((up.rate(9) - 100.0).abs() < 1e-6, "{}", up.rate(9));
-        let few = Up { ready: vec![Duration::from_secs(1), Duration::from_secs(4)] };
+        let ready = vec![Duration::from_secs(1), Duration::from_secs(4)];
+        let few = Up { ready, processor: Duration::ZERO };
         assert!((few.rate(0) - 0.5).abs() < 1e-9 && (few.rate(9) - 0.5).abs() < 1e-9);
     }
 }

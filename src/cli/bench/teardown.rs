@@ -2,14 +2,13 @@
 //! number of workers, and where the time goes.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::json;
 
 use super::args::{Order, Teardown};
 use super::fleet::Fleet;
 use super::floor;
-use super::lab::{self, Lab, SMALL};
+use super::lab::{self, Down, Lab, SMALL};
 use crate::cli::render::measured::{Findings, Unit, measured};
 use crate::model::{Error, Stage, StageSummary};
 
@@ -20,9 +19,9 @@ struct Case {
     workers: usize,
 }
 
-/// A teardown: how long, and how long its stages; a bare loop tells none.
+/// A teardown, and how long its stages took; a bare loop tells none.
 struct Sample {
-    wall: Duration,
+    down: Down,
     stages: BTreeMap<Stage, StageSummary>,
 }
 
@@ -35,8 +34,11 @@ pub(super) fn teardown(args: &Teardown) -> Result<Findings, Error> {
     let mut results = Vec::new();
     for (Case { order, workers }, samples) in cases.into_iter().zip(&samples) {
         let case = || vec![("order", json!(order)), ("workers", json!(workers))];
-        let walls = samples.iter().map(|sample| sample.wall.as_secs_f64());
+        let walls = samples.iter().map(|sample| sample.down.wall.as_secs_f64());
         results.push(measured(case(), "teardown", Unit::Seconds, walls));
+        let each = |s: &Sample| s.down.processor.as_secs_f64() / args.devices as f64;
+        let times = samples.iter().map(each);
+        results.push(measured(case(), "processor time a device", Unit::Seconds, times));
         for stage in Stage::ALL.into_iter().filter(|_| args.stages) {
             let times = |pick: fn(&StageSummary) -> f64| {
                 samples.iter().filter_map(|s| s.stages.get(&stage)).map(pick).collect::<Vec<_>>()
@@ -69,11 +71,11 @@ fn cases(args: &Teardown) -> Vec<Case> {
 
 fn measure(lab: &Lab, devices: usize, Case { order, workers }: Case) -> Result<Sample, Error> {
     if order == Order::Floor {
-        let (_, wall) = floor::round(lab, devices, workers)?;
-        return Ok(Sample { wall, stages: BTreeMap::new() });
+        let (_, down) = floor::round(lab, devices, workers)?;
+        return Ok(Sample { down, stages: BTreeMap::new() });
     }
     let fleet = Fleet::new(lab, workers, order == Order::CloseFirst)?;
     fleet.create(lab::nulls(devices, SMALL)?)?;
-    let report = fleet.shutdown()?;
-    Ok(Sample { wall: report.wall, stages: report.stages })
+    let (down, report) = fleet.shutdown()?;
+    Ok(Sample { down, stages: report.stages })
 }

@@ -175,6 +175,7 @@ impl Builder {
             links,
             observer: self.observer,
             delete_async: (!self.close_first).into(),
+            features: Default::default(),
             stage_bound: self.command_timeout,
             owners: Default::default(),
         };

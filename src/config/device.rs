@@ -60,6 +60,7 @@ struct Keys {
     logical_block: Option<u32>,
     physical_block: Option<u32>,
     read_only: bool,
+    partitions: bool,
     #[serde(deserialize_with = "super::units::duration::optional")]
     delay: Option<Duration>,
     error_at: Option<u64>,
@@ -265,6 +266,7 @@ impl Maker<'_> {
             })
             .block(BlockSize { logical: keys.logical_block, physical: keys.physical_block })
             .read_only(keys.read_only)
+            .partitions(keys.partitions)
             .faults(FaultSpec {
                 delay: keys.delay,
                 error_at: keys.error_at,

@@ -78,6 +78,7 @@ impl Serialize for Entry<'_> {
             map.serialize_entry("physical_block", &physical)?;
         }
         map.serialize_entry("read_only", &spec.read_only())?;
+        map.serialize_entry("partitions", &spec.partitions())?;
         let faults = spec.faults();
         if let Some(delay) = faults.delay {
             map.serialize_entry("delay", &duration::text(delay))?;

@@ -139,6 +139,12 @@ const DEVICE: &[Key] = &[
     ),
     key("read_only", Kind::Bool, "false", "Refuses writes."),
     key(
+        "partitions",
+        Kind::Bool,
+        "false",
+        "The kernel looks for partitions when the device starts. Older kernels, such as 6.12, always do.",
+    ),
+    key(
         "delay",
         Kind::Duration(Duration::ZERO, HOUR),
         "none",
@@ -169,6 +175,7 @@ const DEFAULTS: &[&str] = &[
     "logical_block",
     "physical_block",
     "read_only",
+    "partitions",
     "delay",
 ];
 

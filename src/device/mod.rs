@@ -31,7 +31,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::driver::Driver;
+use tokio::sync::OnceCell;
+
+use crate::driver::{Driver, Features};
 use crate::model::{DeviceId, DeviceName, Observer};
 use crate::target::Registry;
 
@@ -50,6 +52,8 @@ pub(crate) struct Env {
     pub(crate) observer: Option<Box<dyn Observer>>,
     /// Whether the kernel has `DEL_DEV_ASYNC`; found out by the first delete.
     pub(crate) delete_async: Cell<bool>,
+    /// What the kernel's driver can do; found out by the first create.
+    pub(crate) features: OnceCell<Features>,
     /// Longest time of one stage: the bound of a command and of what waits beside commands.
     pub(crate) stage_bound: Duration,
     /// Whose an id is by now: the kernel gives an id again as soon as it is free, so an id that
@@ -58,6 +62,12 @@ pub(crate) struct Env {
 }
 
 impl Env {
+    /// Those of `wanted` that this kernel has. One that cannot tell (before 6.5) has none.
+    async fn features(&self, wanted: Features) -> Features {
+        let ask = || async { self.driver.features().await.unwrap_or(Features::NONE) };
+        Features(self.features.get_or_init(ask).await.0 & wanted.0)
+    }
+
     fn took(&self, id: DeviceId, name: &DeviceName) {
         self.owners.borrow_mut().insert(id, name.clone());
     }

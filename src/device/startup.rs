@@ -46,7 +46,8 @@ async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error>
     body.parts.borrow_mut().target = Some(Arc::clone(&target));
 
     body.enter(Stage::Add);
-    let add = AddDevice { id: body.spec.id(), queues: wanted, features: Features::NONE };
+    let features = env.features(features(body)).await;
+    let add = AddDevice { id: body.spec.id(), queues: wanted, features };
     let added = driver.add(add).await?;
     let id = added.id;
     body.added(id);
@@ -100,6 +101,11 @@ async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error>
     }
     body.enter(Stage::Live);
     Ok(())
+}
+
+/// What a device shall have where the kernel has it.
+fn features(body: &Body) -> Features {
+    if body.spec.partitions() { Features::NONE } else { Features::NO_AUTO_PART_SCAN }
 }
 
 /// Opens the target, on a thread of its own if that may block.

@@ -141,6 +141,7 @@ pub struct DeviceSpec {
     queues: QueueSpec,
     block: BlockSize,
     read_only: bool,
+    partitions: bool,
     faults: FaultSpec,
 }
 
@@ -156,6 +157,7 @@ impl DeviceSpec {
                 queues: QueueSpec::default(),
                 block: BlockSize::default(),
                 read_only: false,
+                partitions: false,
                 faults: FaultSpec::default(),
             },
         }
@@ -195,6 +197,12 @@ impl DeviceSpec {
     #[must_use]
     pub fn read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Whether the kernel shall look for partitions when it starts.
+    #[must_use]
+    pub fn partitions(&self) -> bool {
+        self.partitions
     }
 
     /// Trouble on purpose.
@@ -271,6 +279,14 @@ impl DeviceSpecBuilder {
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.spec.read_only = read_only;
+        self
+    }
+
+    /// Have the kernel look for partitions when it starts, which is part of the time that a start
+    /// takes. Older kernels, such as 6.12, always do.
+    #[must_use]
+    pub fn partitions(mut self, partitions: bool) -> Self {
+        self.spec.partitions = partitions;
         self
     }
 

@@ -39,6 +39,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_m
 pub(super) struct Floor {
     driver: Rc<dyn Driver>,
     targets: Registry,
+    features: Features,
     /// So many devices are worked on at once.
     slots: Rc<Semaphore>,
     log: Logger,
@@ -66,7 +67,10 @@ pub(super) fn with<T>(
     LocalSet::new().block_on(&runtime, async {
         let driver = lab.driver()?(&log)?;
         let slots = Rc::new(Semaphore::new(workers));
-        let floor = Floor { driver, targets: Registry::default(), slots, log };
+        // What the library asks for too.
+        let known = driver.features().await?;
+        let features = Features(known.0 & Features::NO_AUTO_PART_SCAN.0);
+        let floor = Floor { driver, targets: Registry::default(), features, slots, log };
         match timeout(2 * WITHIN, work(floor)).await {
             Ok(result) => result,
             Err(_) => Err(Error::new(ErrorKind::Timeout, "the bare loop does not end")),
@@ -104,7 +108,7 @@ impl Floor {
     /// Brings one up.
     pub(super) async fn up(&self, spec: &DeviceSpec) -> Result<Live, Error> {
         let _slot = self.slots.acquire().await;
-        let add = AddDevice { id: None, queues: spec.queues(), features: Features::NONE };
+        let add = AddDevice { id: None, queues: spec.queues(), features: self.features };
         let added = self.driver.add(add).await?;
         let up = self.serve(spec, added.id, added.queues).await;
         if up.is_err() {

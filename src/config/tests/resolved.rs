@@ -84,6 +84,7 @@ fn the_resolved_config_as_json() {
           "logical_block": 4096,
           "physical_block": 8192,
           "read_only": false,
+          "partitions": false,
           "delay": "5ms",
           "error_at": 1,
           "panic_at": 2,
@@ -100,6 +101,7 @@ fn the_resolved_config_as_json() {
           "logical_block": 4096,
           "physical_block": 8192,
           "read_only": false,
+          "partitions": false,
           "delay": "5ms",
           "error_at": 1,
           "panic_at": 2,
@@ -114,6 +116,7 @@ fn the_resolved_config_as_json() {
           "depth": 64,
           "max_io": 524288,
           "read_only": true,
+          "partitions": false,
           "origin": "DIR/x.toml:17:1"
         },
         {
@@ -134,6 +137,7 @@ fn the_resolved_config_as_json() {
           "depth": 64,
           "max_io": 524288,
           "read_only": false,
+          "partitions": false,
           "origin": "DIR/x.toml:23:1"
         }
       ]
@@ -158,6 +162,7 @@ fn the_documented_defaults_are_the_real_ones() {
         ("depth", "64"),
         ("max_io", "512 KiB"),
         ("read_only", "false"),
+        ("partitions", "false"),
     ] {
         assert_eq!(Section::Defaults.key(key).map(|k| k.default), Some(default));
         let same = fixture.sources(&["x.toml"]).flag(format!("defaults.{key}"), default).load();

@@ -16,7 +16,6 @@ use std::time::Duration;
 use actix::Actor;
 use actix_rt::System;
 use futures::channel::oneshot;
-use futures::executor::block_on;
 use slog::{Discard, Logger, o};
 
 use crate::device::{Env, Links, Workers};
@@ -26,6 +25,7 @@ use crate::handle::Handle;
 use crate::model::{Error, ErrorKind, Observer, ShutdownReport};
 use crate::supervisor::{Admission, Supervisor};
 use crate::sys;
+use crate::sys::thread::wait;
 use crate::target::{OpenTarget, Registry};
 
 /// How long the control thread may take to end when every device is accounted for.
@@ -141,7 +141,7 @@ impl Builder {
             let _end: mpsc::Sender<()> = end;
             control_thread(self, ready);
         })?;
-        match block_on(started) {
+        match wait(started) {
             Ok(Ok((handle, system))) => {
                 let thread = Some(thread);
                 Ok(Running { handle, system, thread, ending, shutdown_timeout })
@@ -241,7 +241,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if self.thread.is_some() {
             // Whoever drops it does not ask for the report; it is in the log.
-            let _ = block_on(self.handle.shutdown(self.shutdown_timeout));
+            let _ = wait(self.handle.shutdown(self.shutdown_timeout));
             self.end();
         }
     }

@@ -19,7 +19,8 @@ use crate::model::{
     CreateOutcome, DeviceId, DeviceInfo, DeviceName, DeviceOutcome, DeviceSpec, DeviceState, Error,
     ErrorKind, IoStats, OutcomeKind, PanicReport, QueueSpec, Stage, StageTimes,
 };
-use crate::target::Target;
+use crate::sys::thread::Blocking;
+use crate::target::{Geometry, Target};
 
 /// A device's possessions and history.
 pub(crate) struct Body {
@@ -42,6 +43,10 @@ pub(crate) struct Body {
 pub(super) struct Parts {
     pub(super) id: Option<DeviceId>,
     pub(super) target: Option<Arc<dyn Target>>,
+    /// As the target told it once; it is code of the host's.
+    pub(super) geometry: Option<Geometry>,
+    /// The target, while it is being dropped.
+    pub(super) shutting: Option<Blocking<()>>,
     pub(super) chardev: Option<Box<dyn CharDevice>>,
     queues: Option<Box<dyn QueueSet>>,
     /// Queues as the kernel made them.
@@ -295,9 +300,15 @@ impl Body {
             left.push("an ADD_DEV that never came back; it may still make a device".to_owned());
         }
         if let Some(id) = parts.id
-            && !parts.undos.is_empty()
+            && parts.undos.hold_device()
         {
             left.push(format!("id {id} ({})", id.char_path()));
+        }
+        if parts.undos.contains(Undo::Shut) && parts.shutting.is_some() {
+            left.push(format!(
+                "its {} target, which is still being closed",
+                self.spec.target().kind()
+            ));
         }
         if let Some(queues) = &parts.queues {
             let tids: Vec<_> = queues.tids().iter().map(ToString::to_string).collect();
@@ -312,7 +323,6 @@ impl Body {
         let parts = self.parts.borrow();
         let history = self.history.borrow();
         let queues = parts.made.unwrap_or(self.spec.queues());
-        let geometry = parts.target.as_ref().map(|target| target.geometry());
         DeviceInfo {
             name: self.name().clone(),
             id: parts.id,
@@ -320,10 +330,10 @@ impl Body {
             state: history.state,
             stage: history.stage,
             target: self.spec.target().kind().to_owned(),
-            size: geometry.map(|g| g.size),
+            size: parts.geometry.map(|g| g.size),
             queues: queues.count,
             depth: queues.depth,
-            read_only: self.spec.read_only() || geometry.is_some_and(|g| g.read_only),
+            read_only: self.spec.read_only() || parts.geometry.is_some_and(|g| g.read_only),
             tids: parts.queues.as_ref().map(|q| q.tids()).unwrap_or_default(),
             since_s: history.state_since.elapsed().as_secs_f64(),
             io: parts.queues.as_ref().map_or_else(IoStats::default, |q| q.stats()),

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   open target ─ ADD ─ SET_PARAMS ─ open char ─ queue threads ─ START ─ node ─ link
-//!                  │                    │            │                          │
-//!               delete,              close       stop, join                  unlink
+//!        │         │                    │            │                          │
+//!      shut     delete,              close       stop, join                  unlink
 //!               release
 //! ```
 
@@ -44,6 +44,9 @@ async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error>
         warn!(body.log.borrow(), "{note}");
     }
     body.parts.borrow_mut().target = Some(Arc::clone(&target));
+    body.push_undo(Undo::Shut);
+    let geometry = target.geometry();
+    body.parts.borrow_mut().geometry = Some(geometry);
 
     body.enter(Stage::Add);
     let features = env.features(features(body)).await;
@@ -61,7 +64,7 @@ async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error>
     body.set_queues(queues);
 
     body.enter(Stage::Configure);
-    let params = Params { geometry: target.geometry(), max_io: queues.max_io };
+    let params = Params { geometry, max_io: queues.max_io };
     driver.execute(Command::SetParams(id, params)).await?;
 
     body.enter(Stage::Attach);

@@ -1,8 +1,8 @@
 //! Takes a device down: runs the undos that are due, in the order that overlaps most.
 //!
 //! ```text
-//!   unlink ─ STOP ─ join the queue threads ─ DEL_DEV_ASYNC ─ close ─┬─ wait until the id is free
-//!   └───────────────── holds a worker ──────────────────────────────┘   └─── holds none ───┘
+//!   unlink ─ STOP ─ join the queue threads ─ DEL_DEV_ASYNC ─ close, shut ─┬─ wait until the id is free
+//!   └────────────────────── holds a worker ───────────────────────────────┘   └─── holds none ───┘
 //! ```
 //!
 //! The delete goes before the close because then the last reference is dropped by the close, on
@@ -25,9 +25,10 @@ use super::workers::Class;
 use crate::driver::{Command, KernelDevice, KernelState, Reply};
 use crate::model::{
     DeviceId, DeviceOutcome, Error, ErrorKind, Event, OutcomeKind, PanicReport, QueueExitCause,
-    Stage,
+    Stage, TargetSpec,
 };
 use crate::sys::panic::catch_future;
+use crate::sys::thread::blocking;
 
 /// How often a command that was interrupted (`EINTR`) is sent again; STOP and DEL may be repeated.
 const INTERRUPTED_TRIES: u32 = 4;
@@ -72,11 +73,10 @@ pub(super) async fn run(
     }
     drop(slot);
     body.parts.borrow_mut().undos.unskip();
-    if fate == Event::Cleared {
-        body.parts.borrow_mut().target = None;
-        if let Some(id) = body.id() {
-            env.gave_back(id, body.name());
-        }
+    if fate == Event::Cleared
+        && let Some(id) = body.id()
+    {
+        env.gave_back(id, body.name());
     }
     (course.outcome(fate), fate)
 }
@@ -109,17 +109,49 @@ struct Course<'a> {
 
 impl Course<'_> {
     async fn step(&mut self, undo: Undo) -> Step {
-        let Some(id) = self.body.id() else { return Step::Done };
-        match undo {
-            Undo::Unlink => self.unlink(id),
-            Undo::Stop => self.stop(id).await,
-            Undo::Join => self.join().await,
-            Undo::Delete => self.delete(id).await,
-            Undo::Close => {
+        match (undo, self.body.id()) {
+            (Undo::Shut, _) => self.shut().await,
+            (_, None) => Step::Done,
+            (Undo::Unlink, Some(id)) => self.unlink(id),
+            (Undo::Stop, Some(id)) => self.stop(id).await,
+            (Undo::Join, Some(_)) => self.join().await,
+            (Undo::Delete, Some(id)) => self.delete(id).await,
+            (Undo::Close, Some(_)) => {
                 self.body.parts.borrow_mut().chardev = None;
                 Step::Done
             }
-            Undo::Release => self.release(id).await,
+            (Undo::Release, Some(id)) => self.release(id).await,
+        }
+    }
+
+    /// Drops the target, on a thread of its own: that may take as long as its file system does.
+    async fn shut(&mut self) -> Step {
+        let (target, shutting) = {
+            let mut parts = self.body.parts.borrow_mut();
+            (parts.target.take(), parts.shutting.take())
+        };
+        let quick = matches!(self.body.spec.target(), TargetSpec::Null { .. });
+        let started = match (shutting, target) {
+            (Some(shutting), _) => Ok(shutting),
+            (None, Some(target)) if !quick => blocking("ublkd-shut", || drop(target)),
+            (None, _) => return Step::Done,
+        };
+        let mut shutting = match started {
+            Ok(shutting) => shutting,
+            // Without a thread to be had it was dropped here.
+            Err(error) => {
+                self.note(error);
+                return Step::Done;
+            }
+        };
+        match bounded(self.bound(), &mut shutting).await {
+            Ok(Ok(())) => Step::Done,
+            Ok(Err(panic)) => self.panicked(Undo::Shut, panic),
+            Err(late) => {
+                self.body.parts.borrow_mut().shutting = Some(shutting);
+                self.note(late.hint("the target takes that long to close; see what it is on"));
+                Step::Skip
+            }
         }
     }
 
@@ -127,7 +159,7 @@ impl Course<'_> {
         self.note(Error::new(ErrorKind::Panicked, panic.to_string()));
         self.body.caught(panic);
         match undo {
-            Undo::Unlink | Undo::Stop => Step::Done,
+            Undo::Unlink | Undo::Stop | Undo::Shut => Step::Done,
             Undo::Join | Undo::Delete | Undo::Close | Undo::Release => Step::Skip,
         }
     }

@@ -16,17 +16,22 @@ pub(crate) enum Undo {
     Join,
     Delete,
     Close,
+    /// Drop the target.
+    Shut,
     Release,
 }
 
+/// How many there are.
+const UNDOS: usize = 7;
+
 /// The order of a teardown on kernels with `DEL_DEV_ASYNC` (6.9 on): delete while the char device
 /// is open, so that the last reference is dropped by the close, outside the driver's global mutex.
-pub(crate) const DELETE_FIRST: [Undo; 6] =
-    [Undo::Unlink, Undo::Stop, Undo::Join, Undo::Delete, Undo::Close, Undo::Release];
+pub(crate) const DELETE_FIRST: [Undo; UNDOS] =
+    [Undo::Unlink, Undo::Stop, Undo::Join, Undo::Delete, Undo::Close, Undo::Shut, Undo::Release];
 
 /// The order on kernels without: `DEL_DEV` waits for the last reference, so close before it.
-pub(crate) const CLOSE_FIRST: [Undo; 6] =
-    [Undo::Unlink, Undo::Stop, Undo::Join, Undo::Close, Undo::Delete, Undo::Release];
+pub(crate) const CLOSE_FIRST: [Undo; UNDOS] =
+    [Undo::Unlink, Undo::Stop, Undo::Join, Undo::Close, Undo::Delete, Undo::Shut, Undo::Release];
 
 /// The undos that are due. One that did not go is skipped for the rest of a teardown, and due
 /// again in the next.
@@ -57,12 +62,13 @@ impl Undos {
         self.due.contains(&undo)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.due.is_empty()
+    /// Whether something of the kernel's device is due.
+    pub(crate) fn hold_device(&self) -> bool {
+        self.due.iter().any(|undo| *undo != Undo::Shut)
     }
 
     /// The next one in `order` that is due and not skipped.
-    pub(crate) fn next(&self, order: [Undo; 6]) -> Option<Undo> {
+    pub(crate) fn next(&self, order: [Undo; UNDOS]) -> Option<Undo> {
         order.into_iter().find(|undo| self.due.contains(undo) && !self.skipped.contains(undo))
     }
 }
@@ -75,7 +81,7 @@ impl Undo {
             Self::Stop => Stage::Stop,
             Self::Join => Stage::Join,
             Self::Delete => Stage::Delete,
-            Self::Close => Stage::Close,
+            Self::Close | Self::Shut => Stage::Close,
             Self::Release => Stage::Release,
         }
     }

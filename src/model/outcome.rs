@@ -99,9 +99,13 @@ impl fmt::Display for Stage {
 pub struct StageTimes(Vec<(Stage, Duration)>);
 
 impl StageTimes {
-    /// Adds a stage that took `time`.
+    /// Adds a stage that took `time`. One that runs again (waiting for a worker, for the start and
+    /// for undoing it) is one with the time of both.
     pub fn push(&mut self, stage: Stage, time: Duration) {
-        self.0.push((stage, time));
+        match self.0.iter_mut().find(|(known, _)| *known == stage) {
+            Some((_, known)) => *known += time,
+            None => self.0.push((stage, time)),
+        }
     }
 
     /// All stages, in the order they ran.

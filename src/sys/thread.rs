@@ -10,10 +10,11 @@
 //! `blocking` comes back as a value; the thread is joined when its answer is taken.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
-use std::thread::{Builder, JoinHandle};
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::thread::{Builder, JoinHandle, Thread};
 
 use futures::channel::oneshot;
 use nix::libc;
@@ -76,6 +77,26 @@ pub fn spawn<T: Send + 'static>(
                  kernel.pid_max, or the pids limit of the service (TasksMax=)"
             ))
     })
+}
+
+/// Polls `future` to its end on this thread and blocks it meanwhile. Unlike an executor's
+/// `block_on` it may be called inside of another executor, as a drop may be.
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            // Somebody else may unpark this thread: then it is polled once more.
+            Poll::Pending => std::thread::park(),
+        }
+    }
 }
 
 /// The kernel's id of the calling thread.
@@ -223,6 +244,18 @@ mod tests {
         let (before, after, set) = thread.expect("a thread").join().expect("no panic");
         assert!(!before);
         assert!(after && set.is_ok() || !after && set == Err(libc::EPERM), "{after} {set:?}");
+    }
+
+    #[test]
+    fn waiting_works_inside_of_an_executor_too() {
+        let waited = block_on(async {
+            let call = blocking("answer", || {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                7
+            });
+            wait(call.expect("a thread"))
+        });
+        assert_eq!(waited, Ok(7));
     }
 
     #[test]

@@ -2,10 +2,18 @@
 //! simulated driver.
 #![allow(clippy::unwrap_used)]
 
+mod admission;
+mod errors;
 mod faults;
+mod histories;
 mod law;
 mod layers;
 mod lifecycle;
+mod model;
 mod order;
+mod outside;
+mod panics;
+mod real_time;
 mod recorder;
+mod starts;
 mod support;

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
+use proptest::prelude::ProptestConfig;
 use ublkd::driver::Driver;
 use ublkd::driver::sim::{FaultPlan, KernelProfile, QueueMode, SimDriver};
 use ublkd::model::{DeviceId, DeviceName, DeviceSpec, TargetSpec};
@@ -110,4 +111,11 @@ pub(crate) fn nulls(count: usize) -> Vec<DeviceSpec> {
 /// Lets kernel workers finish what is on its way.
 pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+/// How many random cases: `usual`, or more if `PROPTEST_CASES` says so.
+pub(crate) fn cases(usual: u32) -> ProptestConfig {
+    let config = ProptestConfig::default();
+    // The smallest input is in the failure's text, and becomes a test of its own.
+    ProptestConfig { cases: config.cases.max(usual), failure_persistence: None, ..config }
 }

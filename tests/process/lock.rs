@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
 
 use crate::support::{Daemon, Scene, eventually};
@@ -36,6 +37,23 @@ fn f07_the_next_daemon_waits_for_the_one_that_is_on_its_way_out() {
     assert_eq!(fs::metadata(&lock).unwrap().ino(), inode);
     assert_eq!(fs::read_to_string(&lock).unwrap(), second.pid().to_string());
     second.terminate().with_status(0);
+}
+
+#[test]
+fn f54_a_lock_that_another_process_holds_for_a_while_is_waited_for() {
+    let scene = Scene::nulls(2);
+    fs::create_dir(scene.path("run")).unwrap();
+    // No daemon, and no pid in the file: as that of another pid namespace, or half-written.
+    let file = fs::File::create(scene.path("run/ublkd.lock")).unwrap();
+    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e).unwrap();
+    let daemon = scene.start(&[]);
+    let line = daemon.says("waiting for the daemon before to end");
+    assert!(line.contains("WARN"), "{line}");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(daemon.lines("in service").is_empty());
+    drop(lock);
+    daemon.says("2 of 2 devices in service");
+    daemon.terminate().with_status(0);
 }
 
 #[test]

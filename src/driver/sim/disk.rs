@@ -285,7 +285,7 @@ impl Ticket {
     /// # Errors
     /// The errno the request was answered with.
     pub fn wait(self) -> Result<Vec<u8>, Errno> {
-        futures::executor::block_on(self)
+        crate::sys::thread::wait(self)
     }
 }
 

@@ -25,8 +25,11 @@ use crate::handle::Handle;
 use crate::model::{Error, ErrorKind, Observer, ShutdownReport};
 use crate::supervisor::{Admission, Supervisor};
 use crate::sys;
-use crate::sys::thread::wait;
+use crate::sys::thread::wait_for;
 use crate::target::{OpenTarget, Registry};
+
+/// How long the control thread may take until it answers: it opens the driver.
+const START_BOUND: Duration = Duration::from_secs(30);
 
 /// How long the control thread may take to end when every device is accounted for.
 const END_BOUND: Duration = Duration::from_secs(5);
@@ -141,19 +144,22 @@ impl Builder {
             let _end: mpsc::Sender<()> = end;
             control_thread(self, ready);
         })?;
-        match wait(started) {
-            Ok(Ok((handle, system))) => {
+        match wait_for(START_BOUND, started) {
+            Some(Ok(Ok((handle, system)))) => {
                 let thread = Some(thread);
-                Ok(Running { handle, system, thread, ending, shutdown_timeout })
+                Ok(Running { handle, system, thread, ending, shutdown_timeout, asked: false })
             }
-            Ok(Err(error)) => Err(error),
-            Err(oneshot::Canceled) => Err(match thread.join() {
+            Some(Ok(Err(error))) => Err(error),
+            Some(Err(oneshot::Canceled)) => Err(match thread.join() {
                 Err(payload) => {
                     let panic = sys::panic::report(&*payload);
                     Error::new(ErrorKind::Panicked, format!("the control thread: {panic}"))
                 }
                 Ok(()) => Error::new(ErrorKind::Internal, "the control thread ended at once"),
             }),
+            None => Err(Error::new(ErrorKind::Timeout, "the supervisor did not start")
+                .elapsed(START_BOUND)
+                .hint("the driver may not answer: see dmesg")),
         }
     }
 
@@ -206,6 +212,8 @@ pub struct Running {
     /// Closed when the thread is about to end.
     ending: mpsc::Receiver<()>,
     shutdown_timeout: Duration,
+    /// A shutdown was asked for: dropping it does not ask again.
+    asked: bool,
 }
 
 impl Running {
@@ -220,6 +228,7 @@ impl Running {
     /// # Errors
     /// When the supervisor has ended before.
     pub async fn shutdown(mut self, within: Duration) -> Result<ShutdownReport, Error> {
+        self.asked = true;
         let report = self.handle.shutdown(within).await;
         self.end();
         report
@@ -240,8 +249,12 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            // Whoever drops it does not ask for the report; it is in the log.
-            let _ = wait(self.handle.shutdown(self.shutdown_timeout));
+            if !self.asked {
+                // Whoever drops it does not ask for the report; it is in the log. A supervisor that
+                // an observer blocks does not keep to its own bound.
+                let bound = self.shutdown_timeout + END_BOUND;
+                let _ = wait_for(bound, self.handle.shutdown(self.shutdown_timeout));
+            }
             self.end();
         }
     }

@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use futures::channel::mpsc::UnboundedReceiver;
@@ -29,6 +30,12 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// Stop signals this close together are one: `timeout` and terminals signal a process and its
 /// group.
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
+
+/// How much later than its deadline the report of a shutdown may come.
+const OVERDUE: Duration = Duration::from_secs(5);
+
+/// How long a question may take.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// How long a forced end may take.
 const FORCE: Duration = Duration::from_secs(2);
@@ -215,7 +222,10 @@ impl Day {
     }
 
     async fn describe(&self, handle: &Handle) {
-        let Ok(devices) = handle.list().await else { return };
+        let Some(Ok(devices)) = within(ANSWER, handle.list()).await else {
+            slog::error!(self.log, "SIGUSR1: the supervisor does not answer");
+            return;
+        };
         slog::info!(self.log, "SIGUSR1: {} devices", devices.len());
         for device in devices {
             slog::info!(self.log, "device";
@@ -240,26 +250,34 @@ impl Day {
         }
     }
 
-    /// `None` only when a forced end got no answer either.
+    /// `None` when not even the supervisor answers in time.
     async fn take_down(mut self, running: Running, handle: &Handle) -> Option<ShutdownReport> {
         systemd::stopping("stopping all devices");
         let begun = Instant::now();
-        let mut shutdown = pin!(running.shutdown(self.shutdown_timeout));
+        let bound = self.shutdown_timeout + OVERDUE;
+        let mut shutdown = pin!(within(bound, running.shutdown(self.shutdown_timeout)));
         loop {
             match select(shutdown.as_mut(), self.signals.next()).await {
-                Either::Left((report, _)) => return report.ok(),
+                Either::Left((report, _)) => return self.answered(report),
                 Either::Right((Some(Signal::Stop(_)), _)) if begun.elapsed() < SAME_SIGNAL => {}
                 Either::Right((Some(Signal::Stop(name)), _)) => {
                     slog::warn!(self.log, "{name} again: the end is forced");
                     handle.force();
-                    // Not even the supervisor may answer.
-                    return within(FORCE, shutdown).await?.ok();
+                    return self.answered(within(FORCE, shutdown).await.flatten());
                 }
                 Either::Right((signal, _)) => {
                     self.heed(signal, handle).await;
                 }
             }
         }
+    }
+
+    fn answered(&self, report: Option<Result<ShutdownReport, Error>>) -> Option<ShutdownReport> {
+        let report = report.and_then(Result::ok);
+        if report.is_none() {
+            slog::error!(self.log, "the supervisor does not answer; what it had is abandoned");
+        }
+        report
     }
 }
 
@@ -287,18 +305,42 @@ enum End {
 }
 
 /// Gives up on `work` after `bound`; the timer is a thread, since this thread has no runtime.
-async fn within<T>(bound: Duration, work: impl Future<Output = T> + Unpin) -> Option<T> {
+async fn within<T>(bound: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
     let (ring, rung) = futures::channel::oneshot::channel();
     let timer = crate::sys::thread::spawn("ublkd-timer", move || {
-        std::thread::sleep(bound);
-        // Nobody listens once the work was done in time.
-        let _ = ring.send(());
+        if is_done.recv_timeout(bound) == Err(RecvTimeoutError::Timeout) {
+            // Nobody listens if the work was done at the last moment.
+            let _ = ring.send(());
+        }
     });
-    match timer {
-        Ok(_) => match select(work, rung).await {
-            Either::Left((done, _)) => Some(done),
-            Either::Right(_) => None,
-        },
-        Err(_) => None,
+    // Work without a bound is better than none.
+    let Ok(timer) = timer else { return Some(work.await) };
+    let ended = match select(pin!(work), rung).await {
+        Either::Left((ended, _)) => Some(ended),
+        Either::Right(_) => None,
+    };
+    drop(done);
+    // It has nothing to say.
+    let _ = timer.join();
+    ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_given_up_at_its_bound_and_not_before() {
+        let bound = Duration::from_millis(20);
+        let begun = Instant::now();
+        let never = within(bound, std::future::pending::<()>());
+        assert_eq!(futures::executor::block_on(never), None);
+        assert!(begun.elapsed() >= bound);
+
+        let begun = Instant::now();
+        let done = within(Duration::from_secs(600), async { 7 });
+        assert_eq!(futures::executor::block_on(done), Some(7));
+        assert!(begun.elapsed() < Duration::from_secs(60), "the timer is not waited for");
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread::{Builder, JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 use nix::libc;
@@ -82,21 +83,39 @@ pub fn spawn<T: Send + 'static>(
 /// Polls `future` to its end on this thread and blocks it meanwhile. Unlike an executor's
 /// `block_on` it may be called inside of another executor, as a drop may be.
 pub fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let waker = unparker();
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        // Somebody else may unpark this thread: then it is polled once more.
+        std::thread::park();
+    }
+}
+
+/// As [`wait`], but gives up after `bound`.
+pub fn wait_for<T>(bound: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let (waker, end) = (unparker(), Instant::now() + bound);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(value);
+        }
+        let left = end.checked_duration_since(Instant::now())?;
+        std::thread::park_timeout(left);
+    }
+}
+
+/// A waker that unparks this thread.
+fn unparker() -> Waker {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
             self.0.unpark();
         }
     }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            // Somebody else may unpark this thread: then it is polled once more.
-            Poll::Pending => std::thread::park(),
-        }
-    }
+    Waker::from(Arc::new(Unpark(std::thread::current())))
 }
 
 /// The kernel's id of the calling thread.
@@ -250,12 +269,20 @@ mod tests {
     fn waiting_works_inside_of_an_executor_too() {
         let waited = block_on(async {
             let call = blocking("answer", || {
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::thread::sleep(Duration::from_millis(20));
                 7
             });
             wait(call.expect("a thread"))
         });
         assert_eq!(waited, Ok(7));
+    }
+
+    #[test]
+    fn waiting_ends_at_its_bound() {
+        assert_eq!(wait_for(Duration::from_secs(20), async { 7 }), Some(7));
+        let (began, bound) = (Instant::now(), Duration::from_millis(20));
+        assert_eq!(wait_for(bound, std::future::pending::<u32>()), None);
+        assert!(began.elapsed() >= bound);
     }
 
     #[test]

@@ -86,3 +86,25 @@ fn f91_f92_what_goes_wrong_in_a_teardown_is_told_the_same_way() {
         }
     }
 }
+
+#[test]
+fn f92_a_link_that_cannot_be_made_is_told_with_its_path_and_the_start_is_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().to_owned();
+    Plan::default().shape(move |b| b.run_dir(run_dir)).run(|house| async move {
+        house.handle.create(null("a")).await.unwrap();
+        let links = dir.path().join("by-name");
+        assert!(links.join("a").is_symlink());
+        std::fs::remove_dir_all(&links).unwrap();
+        let error = house.handle.create(null("vol")).await.unwrap_err();
+        let errno = (libc::ENOENT, "ENOENT", ErrorKind::NotFound);
+        check(&error, "link: cannot link", errno);
+        assert!(error.to_string().contains(links.join("vol").to_str().unwrap()), "{error}");
+        settle().await;
+        assert_eq!(house.sim.snapshot().devices.len(), 1, "{}", house.sim.snapshot());
+        // A link that somebody else removed is no trouble.
+        let report = house.handle.shutdown(Duration::from_secs(60)).await.unwrap();
+        assert_eq!(report.outcomes[&OutcomeKind::Deleted], 1);
+        assert!(report.is_clean(), "{report:?}");
+    });
+}

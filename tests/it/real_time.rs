@@ -270,3 +270,29 @@ fn it_starts_and_ends_inside_of_any_executor() {
         assert_eq!(block_on(handle.list()).unwrap_err().kind(), ErrorKind::Stopping);
     }
 }
+
+/// Blocks the supervisor's thread from the first change of state on, until it is let go.
+struct Blocking(std::sync::mpsc::Receiver<()>);
+
+impl Observer for Blocking {
+    fn state_changed(&self, _: &StateChange) {
+        // Nothing is ever sent.
+        let _ = self.0.recv();
+    }
+}
+
+#[test]
+fn a_supervisor_that_an_observer_blocks_is_let_go_at_a_bound() {
+    let (let_go, block) = std::sync::mpsc::channel::<()>();
+    let running =
+        house(|b| b.observer(Blocking(block)).shutdown_timeout(Duration::from_millis(500)));
+    let handle = running.handle();
+    let create = std::thread::spawn(move || block_on(handle.create(null("a"))));
+    std::thread::sleep(Duration::from_millis(100));
+    let began = Instant::now();
+    drop(running);
+    // Its own bound, that of the answer, and that of the thread's end.
+    assert!(began.elapsed() < WITHIN, "{:?}", began.elapsed());
+    drop(let_go);
+    assert!(create.join().unwrap().is_err(), "it ends as soon as it can");
+}

@@ -29,7 +29,7 @@ fn critical(lines: &[Value]) -> Vec<&Value> {
 }
 
 fn in_json(scene: &Scene, fault: &str) -> Daemon {
-    let json = ["--set", "log.format=json", "--set", "supervisor.command_timeout=2s"];
+    let json = ["--set", "log.format=json", "--set", "supervisor.command_timeout=3s"];
     let fault = ["--fault", fault];
     scene.start(&[&json[..], if fault[1].is_empty() { &[] } else { &fault }].concat())
 }

@@ -89,7 +89,7 @@ fn status_2_for_bad_usage_and_nothing_is_started() {
 #[test]
 fn status_3_when_something_is_left() {
     let scene = Scene::nulls(3);
-    let fault = ["--fault", "stop@2: hang", "--set", "supervisor.command_timeout=300ms"];
+    let fault = ["--fault", "stop@2: hang", "--set", "supervisor.command_timeout=3s"];
     let ended = scene.up(&fault).terminate().with_status(3);
     ended.saying(&["STOP_DEV", "dmesg"]);
     let report = scene.report();

@@ -106,7 +106,7 @@ fn f05_a_queue_that_always_has_one_more_request_ends_when_it_is_told() -> TestRe
     queue.control.stop();
     let (cause, time) = queue.join();
     assert_eq!(cause, QueueExitCause::Abandoned(8));
-    assert!(time < Duration::from_secs(1), "{time:?}");
+    assert!(time < Duration::from_secs(10), "{time:?}");
     Ok(())
 }
 

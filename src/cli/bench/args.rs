@@ -68,7 +68,7 @@ pub(super) struct Teardown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Order {
-    /// One device after the other.
+    /// One device after the other, each awaited until it is gone.
     Serial,
     /// As kernels before 6.9 want it: close the char device, then delete.
     CloseFirst,

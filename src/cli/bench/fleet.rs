@@ -2,13 +2,15 @@
 //!
 //! Invariants: whatever happens, a fleet that was brought up is taken down (dropping it does it).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::executor::block_on;
 
 use super::lab::{Down, Lab, Up, WITHIN};
-use crate::model::{DeviceInfo, DeviceName, DeviceSpec, Error, ErrorKind, ShutdownReport};
+use crate::model::{
+    DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec, Error, ErrorKind, ShutdownReport,
+};
 use crate::sys::census;
 use crate::{Builder, Handle, Running};
 
@@ -56,15 +58,39 @@ impl Fleet {
     pub(super) fn shutdown(self) -> Result<(Down, ShutdownReport), Error> {
         let before = census::processor_time();
         let report = block_on(self.running.shutdown(WITHIN))?;
-        match report.left.first() {
-            None => {
-                let processor = census::processor_time() - before;
-                Ok((Down { wall: report.wall, processor }, report))
+        clean(report, before)
+    }
+
+    /// Takes all down, each when the one before it is gone.
+    ///
+    /// # Errors
+    /// When something is left.
+    pub(super) fn shutdown_one_by_one(self) -> Result<(Down, ShutdownReport), Error> {
+        let handle = self.handle();
+        let (began, before) = (Instant::now(), census::processor_time());
+        let outcomes = block_on(async {
+            let mut outcomes = Vec::new();
+            for device in handle.list().await? {
+                if let DeleteOutcome::Ended(outcome) = handle.delete(&device.name).await? {
+                    outcomes.push(*outcome);
+                }
             }
-            Some(first) => {
-                let text = format!("{} things are left, the first: {first}", report.left.len());
-                Err(Error::new(ErrorKind::Timeout, text).elapsed(report.wall))
-            }
+            Ok::<_, Error>(outcomes)
+        })?;
+        clean(ShutdownReport::new(outcomes, began.elapsed(), false), before)
+    }
+}
+
+/// The measures of a shutdown that left nothing; `before` is the processor time at its begin.
+fn clean(report: ShutdownReport, before: Duration) -> Result<(Down, ShutdownReport), Error> {
+    match report.left.first() {
+        None => {
+            let processor = census::processor_time() - before;
+            Ok((Down { wall: report.wall, processor }, report))
+        }
+        Some(first) => {
+            let text = format!("{} things are left, the first: {first}", report.left.len());
+            Err(Error::new(ErrorKind::Timeout, text).elapsed(report.wall))
         }
     }
 }

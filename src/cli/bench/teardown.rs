@@ -76,6 +76,9 @@ fn measure(lab: &Lab, devices: usize, Case { order, workers }: Case) -> Result<S
     }
     let fleet = Fleet::new(lab, workers, order == Order::CloseFirst)?;
     fleet.create(lab::nulls(devices, SMALL)?)?;
-    let (down, report) = fleet.shutdown()?;
+    let (down, report) = match order {
+        Order::Serial => fleet.shutdown_one_by_one()?,
+        _ => fleet.shutdown()?,
+    };
     Ok(Sample { down, stages: report.stages })
 }

@@ -146,8 +146,9 @@ fn varied(key: &str, value: &Value) -> String {
 
 fn quantity(value: f64, unit: Unit) -> String {
     match unit {
-        // An I/O takes microseconds, and tenths of them count.
+        // An I/O takes microseconds and a device about a thousand; a tenth more or less counts.
         Unit::Seconds if value < 0.000_1 => format!("{:.2} \u{b5}s", value * 1e6),
+        Unit::Seconds if value < 0.01 => format!("{:.0} \u{b5}s", value * 1e6),
         Unit::Seconds => seconds(value),
         Unit::PerSecond => format!("{value:.0}/s"),
         Unit::Bytes => format!("{:.1} KiB", value / 1024.0),

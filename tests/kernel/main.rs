@@ -2,8 +2,15 @@
 //!
 //! `cargo ktest-73` and `cargo ktest-612` run them in a guest (tests/vm/README.md).
 
+mod blocks;
+mod busy;
 mod control;
+mod daemon;
+mod files;
+mod fleet;
+mod guest;
 mod limits;
+mod load;
 mod serve;
 mod served;
 mod support;

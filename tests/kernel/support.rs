@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ublkd::driver::deadline::Deadline;
@@ -15,14 +15,26 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// No test takes longer.
 const WHOLE: Duration = Duration::from_secs(240);
 
-/// Runs a test with the driver (every command has a deadline), on a runtime of its own, under a
-/// bound, and alone: ids are the kernel's, and one that a test has given back may be another's at
-/// once.
+/// Waits for the tests before: ids are the kernel's, and one that a test has given back may be
+/// another's at once.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a test alone, with the driver.
 pub(crate) fn run<E: From<Error>>(
     test: impl AsyncFnOnce(&dyn Driver) -> Result<(), E>,
 ) -> Result<(), E> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
+    with_driver(test)
+}
+
+/// Does something with the driver (every command has a deadline), on a runtime of its own, under a
+/// bound.
+pub(crate) fn with_driver<T, E: From<Error>>(
+    work: impl AsyncFnOnce(&dyn Driver) -> Result<T, E>,
+) -> Result<T, E> {
     assert!(
         Path::new("/dev/ublk-control").exists(),
         "these tests need the ublk driver: run them with `cargo ktest-73`"
@@ -30,7 +42,7 @@ pub(crate) fn run<E: From<Error>>(
     let driver = Deadline::new(Rc::new(UblkDriver::open(64)?), LIMIT);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime");
-    let ended = runtime.block_on(async { tokio::time::timeout(WHOLE, test(&driver)).await });
+    let ended = runtime.block_on(async { tokio::time::timeout(WHOLE, work(&driver)).await });
     ended.expect("it ends in time")
 }
 

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep};
 use crate::model::{DeviceId, Error, ErrorKind};
 use crate::sys::holders::DiskNumber;
 use crate::sys::host::Host;
+use crate::sys::limits;
 
 /// How long the char device may be busy or absent after `ADD_DEV`.
 const CHAR_BOUND: Duration = Duration::from_secs(3);
@@ -44,22 +45,22 @@ pub(super) async fn open_char(host: &Host, id: DeviceId) -> Result<File, Error> 
         other => Try::Done(other),
     });
     opened.await.map_err(|error| {
+        let failure = Error::from_io(&error, format!("cannot open {}", id.char_path()))
+            .id(id)
+            .command("open")
+            .elapsed(began.elapsed());
         let hint = match error.raw_os_error() {
+            Some(libc::EMFILE) => return failure.hint(limits::open_files_hint()),
             Some(libc::EBUSY) => "somebody else has it open: another server, or udev",
             Some(libc::ENOENT) if host.has(format!("/sys/class/ublk-char/ublkc{id}")) => {
                 "the device is there and its node is not: /dev has to be a devtmpfs, or udev has \
                  to run"
             }
             Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => "the device is gone",
-            Some(libc::EMFILE) => "raise RLIMIT_NOFILE",
             Some(libc::EACCES | libc::EPERM) => "run as root",
             _ => "see dmesg",
         };
-        Error::from_io(&error, format!("cannot open {}", id.char_path()))
-            .id(id)
-            .command("open")
-            .elapsed(began.elapsed())
-            .hint(hint)
+        failure.hint(hint)
     })
 }
 

@@ -143,6 +143,26 @@ pub fn check(host: &Host, need: &Need) -> Vec<Check> {
     checks.into_iter().flatten().collect()
 }
 
+/// What to do about `EMFILE`, with need and have.
+#[must_use]
+pub fn open_files_hint() -> String {
+    format!(
+        "raise RLIMIT_NOFILE (LimitNOFILE=, ulimit -n): have {}, each queue needs {FILES_A_QUEUE} \
+         and each device 1 more, beside the target's",
+        in_force(Resource::RLIMIT_NOFILE)
+    )
+}
+
+/// A limit of this process: soft and hard.
+#[must_use]
+pub fn in_force(limit: Resource) -> String {
+    match getrlimit(limit) {
+        Ok((soft, hard)) if hard == nix::libc::RLIM_INFINITY => format!("{soft} of unlimited"),
+        Ok((soft, hard)) => format!("{soft} of {hard}"),
+        Err(errno) => format!("unknown: {errno}"),
+    }
+}
+
 /// Raises the limit on open files to what `need` takes: the soft one as far as the hard one goes,
 /// the hard one too where the process may. Gives the soft limit in force afterwards.
 ///

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use io_uring::{Builder, IoUring};
 use nix::libc;
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::Resource;
 
 use crate::model::{Error, ErrorKind};
+use crate::sys::limits;
 
 /// How large a ring is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,36 +103,21 @@ pub fn setup_error(errno: i32, call: &'static str) -> Error {
         libc::EINVAL => error
             .kind_of(ErrorKind::Unsupported)
             .hint("this kernel's io_uring is too old; ublk needs Linux 6.0 or newer"),
-        libc::EMFILE => error.hint(open_files_hint()),
+        libc::EMFILE => error.hint(limits::open_files_hint()),
         libc::ENFILE => error.hint("the host's limit on open files is reached: raise fs.file-max"),
         libc::ENOMEM | libc::EAGAIN => error.kind_of(ErrorKind::Limit).hint(format!(
             "memory for rings is short: raise RLIMIT_MEMLOCK (have {}) or the memory limit of \
              the service, or use less depth",
-            limit_text(Resource::RLIMIT_MEMLOCK)
+            limits::in_force(Resource::RLIMIT_MEMLOCK)
         )),
         _ => error,
     }
 }
 
-/// Need and have of RLIMIT_NOFILE.
-fn open_files_hint() -> String {
-    format!(
-        "raise RLIMIT_NOFILE (LimitNOFILE=, ulimit -n): have {}, each queue needs 2 and each \
-         device 1 more, beside the target's",
-        limit_text(Resource::RLIMIT_NOFILE)
-    )
-}
-
-fn limit_text(resource: Resource) -> String {
-    match getrlimit(resource) {
-        Ok((soft, hard)) if hard == libc::RLIM_INFINITY => format!("{soft} of unlimited"),
-        Ok((soft, hard)) => format!("{soft} of {hard}"),
-        Err(errno) => format!("unknown: {errno}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use nix::sys::resource::getrlimit;
+
     use super::*;
 
     fn failing(times: usize, errno: i32) -> (Result<usize, Error>, usize) {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 
 use crate::model::{Error, ErrorKind};
+use crate::sys::limits;
 
 /// Which file it is, whatever its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +85,11 @@ impl Backing {
 }
 
 fn failed(error: &std::io::Error, message: String, writable: bool) -> Error {
-    let hint = match error.raw_os_error() {
+    let failure = Error::from_io(error, message).command("open");
+    if failure.errno() == Some(libc::EMFILE) {
+        return failure.hint(limits::open_files_hint());
+    }
+    let hint = match failure.errno() {
         Some(libc::ENOENT) => "create it (truncate -s SIZE PATH) or correct path",
         Some(libc::ENOTDIR | libc::ELOOP | libc::ENAMETOOLONG) => "correct path",
         Some(libc::EACCES | libc::EPERM) if writable => {
@@ -93,10 +98,9 @@ fn failed(error: &std::io::Error, message: String, writable: bool) -> Error {
         Some(libc::EACCES | libc::EPERM) => "give the user of this process the rights",
         Some(libc::EROFS) => "its file system is mounted read-only: set read_only = true",
         Some(libc::ETXTBSY) => "it is a program or swap file in use: use a copy of it",
-        Some(libc::EMFILE) => "raise the limit of open files (RLIMIT_NOFILE) of this process",
         Some(libc::ENFILE) => "raise the host's limit of open files (fs.file-max)",
         Some(libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM) => "no driver or medium is behind it",
         _ => "see the kernel's log",
     };
-    Error::from_io(error, message).command("open").hint(hint)
+    failure.hint(hint)
 }

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use futures::channel::mpsc::UnboundedReceiver;
+use futures::channel::mpsc::Receiver;
 use futures::future::{Either, select};
 use futures::stream::StreamExt;
 use slog::{Logger, o};
@@ -112,7 +112,7 @@ struct Day {
     devices: Vec<DeviceSpec>,
     abort_on_failure: bool,
     shutdown_timeout: Duration,
-    signals: UnboundedReceiver<Signal>,
+    signals: Receiver<Signal>,
     log: Logger,
     // In order of dropping: signals are received until the lock is free.
     _lock: lock::RunDirLock,

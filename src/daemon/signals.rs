@@ -1,6 +1,11 @@
 //! Signals as a stream: one thread receives them all, and the rest of the process none.
+//!
+//! Invariant: of each signal at most one waits, as in the kernel, so that TERM never comes behind
+//! more than a few others, however fast they are sent (faults F32, F89).
 
-use futures::channel::mpsc::{self, UnboundedReceiver};
+use futures::SinkExt;
+use futures::channel::mpsc::{self, Receiver};
+use futures::executor::block_on;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{Handle, Signals};
 
@@ -18,18 +23,19 @@ pub(super) enum Signal {
     Describe,
 }
 
-/// The signal thread. Ends when dropped; the handlers stay, so that later signals do nothing.
+/// The signal thread. Ends when dropped, after the receiver; the handlers stay, so that later
+/// signals do nothing.
 pub(super) struct Watch {
     handle: Handle,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 /// Starts receiving. Call it after [`sys::signals::block_all`] and before other threads start.
-pub(super) fn watch() -> Result<(Watch, UnboundedReceiver<Signal>), Error> {
+pub(super) fn watch() -> Result<(Watch, Receiver<Signal>), Error> {
     let failed = |e: std::io::Error| Error::from_io(&e, "cannot install signal handlers");
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).map_err(failed)?;
     let handle = signals.handle();
-    let (send, receive) = mpsc::unbounded();
+    let (mut send, receive) = mpsc::channel(0);
     let thread = sys::thread::spawn("ublkd-signals", move || {
         if sys::signals::unblock_all().is_err() {
             return;
@@ -41,7 +47,8 @@ pub(super) fn watch() -> Result<(Watch, UnboundedReceiver<Signal>), Error> {
                 SIGHUP => Signal::Reload,
                 _ => Signal::Describe,
             };
-            if send.unbounded_send(signal).is_err() {
+            // While the receiver is busy, further ones of a kind become one.
+            if block_on(send.send(signal)).is_err() {
                 return;
             }
         }

@@ -70,16 +70,18 @@ pub(super) async fn open_char(host: &Host, id: DeviceId) -> Result<File, Error> 
 /// Kind [`ErrorKind::Timeout`] when it does not in time.
 pub(super) async fn block_ready(host: &Host, id: DeviceId) -> Result<DiskNumber, Error> {
     let began = Instant::now();
+    // Without opening anything: the last open file of the process may have gone to this device.
     let ready = patiently(BLOCK_BOUND, || match disk_of_node(host, id) {
-        Some(disk) if Some(disk) == disk_of_kernel(host, id) => Try::Done(Ok(disk)),
+        Some(disk) if is_disk_of(host, id, disk) => Try::Done(Ok(disk)),
         _ => Try::Again(io::ErrorKind::NotFound.into()),
     });
     ready.await.map_err(|_| {
         let path = id.block_path();
-        let hint = match (disk_of_node(host, id), disk_of_kernel(host, id)) {
-            (_, None) => "the kernel has no such disk: was it stopped?",
-            (None, Some(_)) => "nodes are not made here: /dev has to be a devtmpfs, or udev to run",
-            (Some(_), Some(_)) => "the node is an old one of another disk: remove it",
+        let known = host.has(format!("/sys/class/block/ublkb{id}"));
+        let hint = match (disk_of_node(host, id), known) {
+            (_, false) => "the kernel has no such disk: was it stopped?",
+            (None, true) => "nodes are not made here: /dev has to be a devtmpfs, or udev to run",
+            (Some(_), true) => "the node is an old one of another disk: remove it",
         };
         Error::new(ErrorKind::Timeout, format!("{path} has not become the device's node"))
             .id(id)
@@ -93,8 +95,10 @@ fn disk_of_node(host: &Host, id: DeviceId) -> Option<DiskNumber> {
     node.file_type().is_block_device().then(|| DiskNumber::of_rdev(node.rdev()))
 }
 
-fn disk_of_kernel(host: &Host, id: DeviceId) -> Option<DiskNumber> {
-    host.text(format!("/sys/class/block/ublkb{id}/dev"))?.parse().ok()
+/// Whether the kernel's disk of device `id` has this number.
+fn is_disk_of(host: &Host, id: DeviceId, disk: DiskNumber) -> bool {
+    let link = fs::read_link(host.path(format!("/sys/dev/block/{disk}")));
+    link.is_ok_and(|link| link.ends_with(format!("ublkb{id}")))
 }
 
 fn is_passing(error: &io::Error) -> bool {

@@ -1,5 +1,6 @@
 //! The checks, one a function: where each fact is read and what is to be done when it is short.
 
+use std::fs;
 use std::path::Path;
 
 use super::{Check, Need, Verdict};
@@ -81,6 +82,38 @@ pub(super) fn nodes(host: &Host) -> Check {
             "nobody makes /dev/ublkbN: mount a devtmpfs on /dev, or bind the host's",
         )
         .or(!udev, Verdict::Warn, "without udev there are no links in /dev/disk and no rules")
+}
+
+/// Who ends last. The file systems of a mount namespace are unmounted by the last process to end; if
+/// that is this one and they are on its own devices, the unmount waits for I/O that nobody serves
+/// (fault F15). Process 1 ends after us, and a namespace of our own has no such mounts.
+pub(super) fn mount_namespace(host: &Host) -> Option<Check> {
+    let of = |pid: &str| fs::read_link(host.path(format!("/proc/{pid}/ns/mnt"))).ok();
+    let (ours, first) = (of("self")?, of("1")?);
+    let check = |have: String| Check::new("mount namespace", "one that outlives ublkd", have);
+    if ours == first {
+        return Some(check("that of process 1".to_owned()));
+    }
+    let own = std::process::id().to_string();
+    let pids = fs::read_dir(host.path("/proc")).ok()?.flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().into_string().ok());
+    let other = pids.find(|pid| {
+        let process = pid.bytes().all(|byte| byte.is_ascii_digit());
+        process && *pid != own && of(pid).as_ref() == Some(&ours)
+    });
+    Some(match other {
+        None => check("its own, without other processes".to_owned()),
+        Some(pid) => {
+            let name = host.text(format!("/proc/{pid}/comm")).unwrap_or_default();
+            check(format!("one shared with pid {pid} ({name})")).or(
+                true,
+                Verdict::Warn,
+                "mount none of its devices there: if ublkd ends last, its end waits for the \
+                 unmount and the unmount for ublkd; or give it a namespace of its own (unshare \
+                 --mount, PrivateMounts=yes)",
+            )
+        }
+    })
 }
 
 pub(super) fn open_files(host: &Host, need: &Need) -> Option<Check> {

@@ -134,6 +134,7 @@ pub fn check(host: &Host, need: &Need) -> Vec<Check> {
         Some(checks::rights(host)),
         Some(checks::io_uring(host)),
         Some(checks::nodes(host)),
+        checks::mount_namespace(host),
         checks::open_files(host, need),
         checks::threads(host, need),
         checks::tasks_of_group(host, need),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::*;
@@ -85,6 +86,32 @@ fn f41_without_udev_it_warns_and_without_devtmpfs_too_it_fails() -> io::Result<(
     let checks = wrong(root.path());
     assert_eq!(names(&checks), [("device nodes", Verdict::Fail)]);
     assert!(checks[0].remedy.contains("devtmpfs"), "{}", checks[0]);
+    Ok(())
+}
+
+#[test]
+fn f15_a_mount_namespace_that_may_end_with_ublkd_is_told() -> io::Result<()> {
+    let root = good_root()?;
+    let process = |pid: &str, namespace: &str| {
+        let folder = root.path().join("proc").join(pid).join("ns");
+        fs::create_dir_all(&folder)?;
+        symlink(namespace, folder.join("mnt"))
+    };
+    process("1", "mnt:[1]")?;
+    process("self", "mnt:[2]")?;
+    process("4711", "mnt:[1]")?;
+    process(&std::process::id().to_string(), "mnt:[2]")?;
+    assert_eq!(wrong(root.path()), [], "a namespace of its own");
+
+    process("4712", "mnt:[2]")?;
+    write(root.path(), "proc/4712/comm", "bash\n")?;
+    let checks = wrong(root.path());
+    assert_eq!(names(&checks), [("mount namespace", Verdict::Warn)]);
+    assert!(checks[0].have.contains("shared with pid 4712 (bash)"), "{}", checks[0]);
+
+    fs::remove_file(root.path().join("proc/1/ns/mnt"))?;
+    process("1", "mnt:[2]")?;
+    assert_eq!(wrong(root.path()), [], "that of process 1");
     Ok(())
 }
 

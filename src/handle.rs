@@ -98,7 +98,8 @@ impl Handle {
         self.ask(Shutdown { within }).await
     }
 
-    /// Ends a shutdown under way now; its report names what is abandoned.
+    /// Ends a shutdown under way now; its report names what is abandoned. Without one it does
+    /// nothing.
     pub fn force(&self) {
         self.supervisor.do_send(Force);
     }

@@ -44,7 +44,10 @@ impl Handler<Force> for Supervisor {
     type Result = ();
 
     fn handle(&mut self, _: Force, _: &mut Context<Self>) {
-        self.force.send_replace(true);
+        // Without a shutdown under way it would be the next one's.
+        if self.shutdown.is_some() {
+            self.force.send_replace(true);
+        }
     }
 }
 

@@ -164,3 +164,25 @@ fn f89_nothing_starts_once_a_stop_has_begun_and_everybody_is_told() {
         assert!(sim.snapshot().is_empty(), "{}", sim.snapshot());
     });
 }
+
+#[test]
+fn f10_a_force_ends_the_shutdown_under_way_and_not_one_to_come() {
+    Plan::faults("stop#1: delay 4s").run(|House { handle, sim }| async move {
+        let created: Vec<_> = handle.create_all(nulls(3)).collect().await;
+        assert!(created.iter().all(|(_, result)| result.is_ok()));
+        handle.force();
+        settle().await;
+        assert_eq!(sim.snapshot().devices.len(), 3, "nothing was under way");
+        let end = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            handle.force();
+        };
+        let (report, ()) = futures::join!(handle.shutdown(Duration::from_secs(60)), end);
+        let report = report.unwrap();
+        assert!(report.forced && report.wall >= Duration::from_secs(2), "{report:?}");
+        assert!(report.wall < Duration::from_secs(3), "{report:?}");
+        assert_eq!(report.outcomes[&OutcomeKind::Deleted], 2, "{report:?}");
+        assert_eq!(report.outcomes[&OutcomeKind::TimedOut], 1);
+        assert!(report.left[0].contains("id 1"), "{report:?}");
+    });
+}

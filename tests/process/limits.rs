@@ -44,24 +44,49 @@ fn f28_the_soft_limit_is_raised_to_the_hard_one() {
     daemon.terminate().with_status(0);
 }
 
-#[test]
-fn f31_f41_a_host_without_a_driver_is_told_once() {
-    let scene = Scene::nulls(200);
-    let mut command = scene.command(&["run", "-c", "ublkd.toml", "--report", "report.json"]);
-    let run_dir = format!("supervisor.run_dir={}", scene.path("run").display());
-    command.args(["--set", &run_dir]);
-    // A /dev of its own, without the control node.
+/// Runs `command` where /dev has no control node.
+fn without_driver(command: &Command) -> (Option<i32>, String, String) {
     let mut inside = bare(Path::new("unshare"));
     inside.arg("--mount");
     if !geteuid().is_root() {
         inside.arg("--map-root-user");
     }
     inside.args(["sh", "-c", "mount -t tmpfs none /dev && exec \"$0\" \"$@\""]);
-    inside.arg(command.get_program()).args(command.get_args()).current_dir(scene.path(""));
-    let ended = output(&mut inside);
-    let text = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(1), "{text}");
+    inside.arg(command.get_program()).args(command.get_args());
+    let ended = output(inside.current_dir(command.get_current_dir().unwrap()));
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (ended.status.code(), text(ended.stdout), text(ended.stderr))
+}
+
+#[test]
+fn f31_f41_a_host_without_a_driver_is_told_once() {
+    let scene = Scene::nulls(200);
+    let mut command = scene.command(&["run", "-c", "ublkd.toml", "--report", "report.json"]);
+    let run_dir = format!("supervisor.run_dir={}", scene.path("run").display());
+    let (code, _, text) = without_driver(command.args(["--set", &run_dir]));
+    assert_eq!(code, Some(1), "{text}");
     assert_eq!(text.matches("modprobe ublk_drv").count(), 1, "{text}");
     assert!(text.lines().count() < 15, "{text}");
     assert!(!scene.path("run").exists(), "something was started");
+    assert!(!scene.path("report.json.new").exists());
+}
+
+#[test]
+fn f41_doctor_and_list_say_that_there_is_no_driver() {
+    let scene = Scene::new();
+    let (code, out, err) = without_driver(&scene.command(&["doctor", "--json"]));
+    assert_eq!(code, Some(1), "{err}");
+    let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let checks = found["checks"].as_array().unwrap();
+    let driver = checks.iter().find(|check| check["name"] == "driver").unwrap();
+    assert_eq!(driver["verdict"], "fail");
+    assert!(driver["remedy"].as_str().unwrap().contains("ublk_drv"), "{driver}");
+
+    let (code, out, _) = without_driver(&scene.command(&["doctor"]));
+    assert_eq!(code, Some(1));
+    assert!(out.contains("driver") && out.contains("modprobe ublk_drv"), "{out}");
+
+    let (code, out, err) = without_driver(&scene.command(&["list"]));
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+    assert!(err.contains("ublk-control") || err.contains("ublk_drv"), "{err}");
 }

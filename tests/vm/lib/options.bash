@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2034 # read by the other files
 
 opt_kernel=${UBLKD_VM_KERNEL:-$vm_default_kernel}
-opt_cpus=2
+opt_cpus=
 opt_memory=3072
 opt_icount=0
 opt_timeout=${UBLKD_VM_TIMEOUT:-600}
@@ -50,5 +50,5 @@ read_options() {
     done
     command=("$@")
     ((${#command[@]})) || fail 2 "no command (tests/vm/run --help)"
-    ((opt_icount == 0)) || opt_cpus=1
+    opt_cpus=${opt_cpus:-$((opt_icount ? 1 : 2))}
 }

@@ -240,12 +240,12 @@ impl Day {
                 "depth" => device.depth,
                 "tids" => format!("{:?}", device.tids),
                 "since_s" => format!("{:.3}", device.since_s),
-                "reads" => device.io.reads,
-                "writes" => device.io.writes,
-                "flushes" => device.io.flushes,
+                "reads" => device.io.read.requests,
+                "writes" => device.io.write.requests,
+                "flushes" => device.io.flush.requests,
                 "fua" => device.io.fua,
-                "discards" => device.io.discards,
-                "errors" => device.io.errors,
+                "discards" => device.io.discard.requests,
+                "errors" => device.io.errors(),
                 "error" => device.error);
         }
     }

@@ -11,6 +11,7 @@
 
 mod error;
 mod id;
+mod io;
 mod observe;
 mod outcome;
 mod panic;
@@ -20,9 +21,10 @@ mod state;
 
 pub use error::{Error, ErrorKind, Result, errno_name};
 pub use id::{DeviceId, DeviceName, InvalidName, QueueId, Tag};
+pub use io::{IoStats, Latency, OpStats};
 pub use observe::{Observer, StateChange};
 pub use outcome::{
-    CreateOutcome, DeleteOutcome, DeviceInfo, DeviceOutcome, IoStats, OutcomeKind, QueueExit,
+    CreateOutcome, DeleteOutcome, DeviceInfo, DeviceOutcome, OutcomeKind, QueueExit,
     QueueExitCause, Stage, StageTimes,
 };
 pub use panic::PanicReport;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{DeviceId, DeviceName, DeviceState, Error, PanicReport, QueueId};
+use super::{DeviceId, DeviceName, DeviceState, Error, IoStats, PanicReport, QueueId};
 
 /// A step in the life of a device, named in every error, log line and report.
 ///
@@ -219,47 +219,6 @@ pub enum DeleteOutcome {
     Ended(Box<DeviceOutcome>),
     /// No device of that name is known.
     Absent,
-}
-
-/// I/O counted by the queue threads of a device since it started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct IoStats {
-    /// READ requests completed.
-    pub reads: u64,
-    /// WRITE requests completed.
-    pub writes: u64,
-    /// FLUSH requests completed.
-    pub flushes: u64,
-    /// WRITE and WRITE_ZEROES requests that carried FUA.
-    pub fua: u64,
-    /// DISCARD requests completed.
-    pub discards: u64,
-    /// WRITE_ZEROES requests completed.
-    pub write_zeroes: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Requests answered with an error.
-    pub errors: u64,
-}
-
-impl IoStats {
-    /// The sum of two counts, as for the queues of a device.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            reads: self.reads + other.reads,
-            writes: self.writes + other.writes,
-            flushes: self.flushes + other.flushes,
-            fua: self.fua + other.fua,
-            discards: self.discards + other.discards,
-            write_zeroes: self.write_zeroes + other.write_zeroes,
-            read_bytes: self.read_bytes + other.read_bytes,
-            written_bytes: self.written_bytes + other.written_bytes,
-            errors: self.errors + other.errors,
-        }
-    }
 }
 
 /// What is known of a device now.

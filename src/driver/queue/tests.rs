@@ -154,7 +154,7 @@ fn f21_every_tag_of_every_queue_is_fetched_before_the_set_is_ready() {
         assert_eq!(bad.fetched.load(Ordering::Relaxed), all);
         assert_eq!(set.tids().len(), usize::from(queues));
         let end_by = Instant::now() + Duration::from_secs(20);
-        while set.stats().reads < all as u64 {
+        while set.stats().read.requests < all as u64 {
             assert!(Instant::now() < end_by, "{:?}", set.stats());
             std::thread::yield_now();
         }
@@ -211,11 +211,11 @@ fn f76_a_panic_breaks_its_queue_and_no_other() {
     let (mut set, events) = Bad::new(Trouble::ServePanics).start(3, 4);
     block_on(set.ready()).expect("ready");
     let end_by = Instant::now() + Duration::from_secs(20);
-    while set.stats().reads < 12 {
+    while set.stats().read.requests < 12 {
         assert!(Instant::now() < end_by, "{:?}", set.stats());
         std::thread::yield_now();
     }
-    assert_eq!(set.stats().errors, 4, "every request of queue 1");
+    assert_eq!(set.stats().errors(), 4, "every request of queue 1");
     assert_eq!(set.tids().len(), 3, "all go on");
     let exits = end(&mut set);
     let QueueExitCause::Panicked(report) = &exits[1] else { panic!("{exits:?}") };

@@ -8,6 +8,7 @@
 //!
 //!   host::run_queue   the thread's life        queue   the loop       tasks   the futures
 //!   port              what a driver brings     core    shared cells   control other threads' handle
+//!   meter             counts requests
 //! ```
 //!
 //! Invariants: each request is answered exactly once, whatever the target does; a panic of the
@@ -17,6 +18,7 @@
 mod control;
 pub(in crate::target) mod core;
 mod host;
+mod meter;
 mod port;
 mod queue;
 mod tasks;

@@ -23,6 +23,7 @@ use slog::{Logger, debug, warn};
 
 use super::control::QueueControl;
 use super::core::Core;
+use super::meter::Meter;
 use super::port::{Arrival, Port};
 use super::tasks::Tasks;
 use crate::model::{Error, PanicReport, QueueExitCause, Tag};
@@ -63,6 +64,7 @@ pub(super) struct Queue<P> {
     control: Arc<QueueControl>,
     port: P,
     tasks: Tasks,
+    meter: Meter,
     /// The request of each tag while it is in service.
     serving: Vec<Option<Request>>,
     drain: Duration,
@@ -91,11 +93,13 @@ impl<P: Port> Queue<P> {
         log: Logger,
     ) -> Self {
         let serving = vec![None; core.tags.len()];
+        let meter = Meter::new(&control, core.tags.len());
         Self {
             core,
             control,
             port,
             tasks,
+            meter,
             serving,
             drain,
             log,
@@ -134,6 +138,7 @@ impl<P: Port> Queue<P> {
                 Next::Exit(cause) => return Ok(cause),
                 Next::Wait(limit) => limit,
             };
+            self.meter.round_over();
             let doorbell = &self.control.doorbell;
             if more || self.port_has_more || !doorbell.fall_asleep() {
                 self.core.ring.enter(Wait::No)?;
@@ -158,6 +163,7 @@ impl<P: Port> Queue<P> {
             self.refuse_untaken(Tag(tag));
             self.try_commit(Tag(tag));
         }
+        self.meter.round_over();
         if let Err(error) = self.core.ring.enter(Wait::No) {
             debug!(self.log, "the last answers were not sent"; "error" => %error);
         }
@@ -234,6 +240,7 @@ impl<P: Port> Queue<P> {
                 cell.buffer.set(Some(buffer));
                 cell.request.set(Some(request));
                 self.serving[tag.index()] = Some(request);
+                self.meter.arrived(tag);
                 self.note_activity();
                 self.poll(tag, None, tell);
             }
@@ -303,7 +310,7 @@ impl<P: Port> Queue<P> {
 
     fn commit(&mut self, tag: Tag, mut buffer: Buffer, result: i32) {
         if let Some(request) = self.serving[tag.index()].take() {
-            self.control.counters.count(&request, result);
+            self.meter.answered(tag, &request, result);
         }
         self.port.commit(&self.core.ring, tag, result, &mut buffer);
         self.core.tags[tag.index()].buffer.set(Some(buffer));

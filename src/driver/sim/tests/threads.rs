@@ -79,7 +79,7 @@ fn what_is_written_is_read_back_through_the_target() -> Outcome {
         });
         assert!(read.await.is_ok_and(|read| read == data));
         let stats = server.queues.as_ref().map(|queues| queues.stats()).unwrap_or_default();
-        assert_eq!((stats.flushes, stats.written_bytes), (1, 300 << 10));
+        assert_eq!((stats.flush.requests, stats.write.bytes), (1, 300 << 10));
         assert_eq!(server.queues.as_ref().map(|queues| queues.tids().len()), Some(2));
         timeout(LIMIT, server.torn_down()).await??;
         sleep(Duration::from_millis(50)).await;

@@ -140,7 +140,7 @@ fn a_request_that_is_dropped_and_a_tag_that_ends_early_are_answered_with_eio() -
         (0..4).map(|_| answer(&queue.submit(read(0, 512), Vec::new())).0).collect();
     let eio = Err(Errno(libc::EIO));
     assert_eq!(results, [Ok(()), eio, eio, eio]);
-    assert_eq!(queue.stats().errors, 3);
+    assert_eq!(queue.stats().errors(), 3);
     assert_eq!(queue.stop().cause, QueueExitCause::Stopped);
     Ok(())
 }

@@ -102,7 +102,7 @@ fn f05_a_queue_that_always_has_one_more_request_ends_when_it_is_told() -> TestRe
     let queue = run(Script::Endless, Duration::from_millis(100))?;
     assert_eq!(queue.next(), "ready");
     std::thread::sleep(Duration::from_millis(50));
-    assert!(queue.control.stats().reads > 100, "{:?}", queue.control.stats());
+    assert!(queue.control.stats().read.requests > 100, "{:?}", queue.control.stats());
     queue.control.stop();
     let (cause, time) = queue.join();
     assert_eq!(cause, QueueExitCause::Abandoned(8));

@@ -58,7 +58,7 @@ fn f62_timeouts_polls_and_reads_on_one_ring_reach_those_who_wait_for_them() -> T
         }
     }
     assert!(sent > 1000, "{sent} requests in {TIME:?}");
-    assert_eq!(queue.stats().reads, sent);
+    assert_eq!(queue.stats().read.requests, sent);
     drop(writer);
     assert_eq!(queue.stop().cause, QueueExitCause::Stopped);
     Ok(())

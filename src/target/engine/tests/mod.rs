@@ -95,8 +95,11 @@ fn data_goes_to_a_file_and_back() -> TestResult {
     assert_eq!(answer(&queue.submit(read(0, 128 << 10), Vec::new())).0, Err(Errno(libc::EINVAL)));
 
     let stats = queue.stats();
-    assert_eq!((stats.reads, stats.writes, stats.flushes, stats.discards), (17, 16, 1, 1));
-    assert_eq!((stats.fua, stats.written_bytes, stats.errors), (16, 512 << 10, 1));
+    assert_eq!(
+        (stats.read.requests, stats.write.requests, stats.flush.requests, stats.discard.requests),
+        (17, 16, 1, 1)
+    );
+    assert_eq!((stats.fua, stats.write.bytes, stats.errors()), (16, 512 << 10, 1));
     assert_eq!(queue.stop().cause, QueueExitCause::Stopped);
     Ok(())
 }

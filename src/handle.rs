@@ -1,28 +1,44 @@
-//! What a host calls: create, delete, list, describe, shutdown. Every future works on any executor
-//! and from plain threads (`futures::executor::block_on`).
+//! What a host calls. Every future works on any executor and from plain threads
+//! (`futures::executor::block_on`).
+//!
+//! What a call has begun goes on when its future is dropped: nothing is left half done because
+//! somebody stopped waiting.
 
 use actix::Addr;
 use actix::dev::ToEnvelope;
 use std::time::Duration;
 
-use futures::stream::{self, Stream, StreamExt};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
 
+use crate::device::EventReader;
 use crate::model::{
-    CreateOutcome, DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec, Error, ErrorKind,
-    ShutdownReport,
+    Condition, CreateOutcome, DeleteOptions, DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec,
+    Ensured, Error, ErrorKind, GroupInfo, GroupName, GroupReport, KernelFeatures, ShutdownReport,
+    StreamEvent,
 };
-use crate::supervisor::{Admission, Create, Delete, Describe, Force, List, Shutdown, Supervisor};
+use crate::supervisor::{
+    Admission, AskFeatures, Create, CreateGroup, Delete, DeleteGroup, Describe, Ensure, Force,
+    Groups, List, Shutdown, Supervisor, Wait,
+};
+
+/// Changes of state as they happen ([`Handle::events`]); works on any executor.
+pub type EventStream = BoxStream<'static, StreamEvent>;
 
 /// A way to talk to a running supervisor.
 #[derive(Clone)]
 pub struct Handle {
     supervisor: Addr<Supervisor>,
     admission: Admission,
+    events: EventReader,
 }
 
 impl Handle {
-    pub(crate) fn new(supervisor: Addr<Supervisor>, admission: Admission) -> Self {
-        Self { supervisor, admission }
+    pub(crate) fn new(
+        supervisor: Addr<Supervisor>,
+        admission: Admission,
+        events: EventReader,
+    ) -> Self {
+        Self { supervisor, admission, events }
     }
 
     /// Brings a device up; comes back when it is in service.
@@ -34,6 +50,17 @@ impl Handle {
     pub async fn create(&self, spec: DeviceSpec) -> Result<CreateOutcome, Error> {
         let permit = self.admission.try_enter()?;
         self.ask(Create { spec, permit }).await?
+    }
+
+    /// Brings a device up unless it is there as asked; one that is on its way is waited for. What is
+    /// left to choose (the number) does not make a difference, nor who asked.
+    ///
+    /// # Errors
+    /// As [`Handle::create`]; [`ErrorKind::Exists`] names the keys in which the device that is
+    /// there differs.
+    pub async fn ensure(&self, spec: DeviceSpec) -> Result<Ensured, Error> {
+        let permit = self.admission.try_enter()?;
+        self.ask(Ensure { spec, permit }).await?
     }
 
     /// Brings many devices up, as many at once as there are workers, waiting for places in the
@@ -61,10 +88,62 @@ impl Handle {
     /// Takes a device down; comes back when it is gone, or when it is known what is left.
     ///
     /// # Errors
-    /// [`ErrorKind::Overloaded`] at once when too many operations wait.
+    /// [`ErrorKind::Overloaded`] at once when too many operations wait, [`ErrorKind::Busy`] when
+    /// somebody holds it and its spec says that this matters.
     pub async fn delete(&self, name: &DeviceName) -> Result<DeleteOutcome, Error> {
+        self.delete_with(name, DeleteOptions::default()).await
+    }
+
+    /// As [`Handle::delete`], with another policy than the spec's for a device that somebody holds.
+    ///
+    /// # Errors
+    /// As [`Handle::delete`]; [`ErrorKind::Busy`] names the holders, and the device stays in
+    /// service.
+    pub async fn delete_with(
+        &self,
+        name: &DeviceName,
+        options: DeleteOptions,
+    ) -> Result<DeleteOutcome, Error> {
         let permit = self.admission.try_enter()?;
-        self.ask(Delete { name: name.clone(), permit }).await?
+        self.ask(Delete { name: name.clone(), options, permit }).await?
+    }
+
+    /// Brings the devices of a group up, all of them or none: when one does not come up, those that
+    /// were made are taken down again. Devices that are there as asked count as made, and stay.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Overloaded`] at once when too many operations wait, [`ErrorKind::Invalid`] for
+    /// a spec of another group, else the kind of the first failure; the text names each, and what
+    /// could not be undone.
+    pub async fn create_group(
+        &self,
+        group: &GroupName,
+        specs: Vec<DeviceSpec>,
+    ) -> Result<Vec<Ensured>, Error> {
+        let permit = self.admission.try_enter()?;
+        self.ask(CreateGroup { group: group.clone(), specs, permit }).await?
+    }
+
+    /// Takes all devices of a group down, side by side, and waits for all of them. The report has
+    /// each once, and names what is left.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Overloaded`] at once when too many operations wait.
+    pub async fn delete_group(
+        &self,
+        group: &GroupName,
+        options: DeleteOptions,
+    ) -> Result<GroupReport, Error> {
+        let permit = self.admission.try_enter()?;
+        self.ask(DeleteGroup { group: group.clone(), options, permit }).await
+    }
+
+    /// Every group that has a device, in the order of names.
+    ///
+    /// # Errors
+    /// When the supervisor has ended.
+    pub async fn groups(&self) -> Result<Vec<GroupInfo>, Error> {
+        self.ask(Groups).await
     }
 
     /// Every device, in the order of names.
@@ -75,12 +154,43 @@ impl Handle {
         self.ask(List).await
     }
 
-    /// One device, if it is known.
+    /// One device, if it is known, with those who hold it: looking for them takes as long as there
+    /// are processes, 2 s at most.
     ///
     /// # Errors
     /// When the supervisor has ended.
     pub async fn describe(&self, name: &DeviceName) -> Result<Option<DeviceInfo>, Error> {
         self.ask(Describe(name.clone())).await
+    }
+
+    /// What the kernel's driver can do.
+    ///
+    /// # Errors
+    /// When the supervisor has ended.
+    pub async fn features(&self) -> Result<KernelFeatures, Error> {
+        self.ask(AskFeatures).await
+    }
+
+    /// Comes back when the device is so; at once if it is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`] after `within`, [`ErrorKind::Io`] with the reason when it rests in a
+    /// state from which it does not get there.
+    pub async fn wait(
+        &self,
+        name: &DeviceName,
+        condition: Condition,
+        within: Duration,
+    ) -> Result<(), Error> {
+        self.ask(Wait { name: name.clone(), condition, within }).await?
+    }
+
+    /// Every change of state of every device, in order, from the change numbered `from` on or from
+    /// now on. A reader that is slower than the history is long is told what it has lost
+    /// ([`StreamEvent::Lost`]); it never keeps anybody waiting. Ends with the supervisor.
+    #[must_use]
+    pub fn events(&self, from: Option<u64>) -> EventStream {
+        self.events.stream(from)
     }
 
     /// Operations that wait for a worker now.

@@ -24,7 +24,7 @@ pub mod sys;
 pub mod target;
 pub mod telemetry;
 
-pub use handle::Handle;
+pub use handle::{EventStream, Handle};
 pub use runtime::{Builder, Running};
 
 /// The code in the documents compiles, or a test fails.

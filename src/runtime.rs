@@ -18,7 +18,7 @@ use actix_rt::System;
 use futures::channel::oneshot;
 use slog::{Discard, Logger, o};
 
-use crate::device::{Env, Links, Workers};
+use crate::device::{Env, Events, Links, Workers};
 use crate::driver::MakeDriver;
 use crate::driver::deadline::Deadline;
 use crate::handle::Handle;
@@ -43,6 +43,7 @@ pub struct Builder {
     run_dir: Option<PathBuf>,
     targets: Registry,
     observer: Option<Box<dyn Observer>>,
+    history: usize,
     log: Logger,
     close_first: bool,
     driver: MakeDriver,
@@ -61,6 +62,7 @@ impl Builder {
             run_dir: None,
             targets: Registry::default(),
             observer: None,
+            history: 8192,
             log: Logger::root(Discard, o!()),
             close_first: false,
             driver,
@@ -113,6 +115,13 @@ impl Builder {
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// How many changes of state are kept for [`Handle::events`], 8192 unless set.
+    #[must_use]
+    pub fn history(mut self, changes: usize) -> Self {
+        self.history = changes;
         self
     }
 
@@ -180,13 +189,17 @@ impl Builder {
             workers: Workers::new(self.workers),
             links,
             observer: self.observer,
+            events: Events::new(self.history),
             delete_async: (!self.close_first).into(),
+            try_stop: true.into(),
             features: Default::default(),
             stage_bound: self.command_timeout,
             owners: Default::default(),
         };
         let admission = Admission::new(self.mailbox);
-        Ok(Handle::new(Supervisor::new(env, &self.log).start(), admission))
+        let events = env.events.reader();
+        let supervisor = Supervisor::new(env, admission.clone(), &self.log).start();
+        Ok(Handle::new(supervisor, admission, events))
     }
 }
 

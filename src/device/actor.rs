@@ -13,9 +13,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinError;
 
 use super::body::Body;
-use super::messages::{QueueBroke, Start, Stop};
+use super::messages::{QueueBroke, Start, Stop, StopUnheld};
 use super::workers::{Class, Slot};
-use super::{Env, startup, teardown};
+use super::{Env, busy, startup, teardown};
 use crate::driver::{QueueEvent, QueueEvents};
 use crate::model::{
     Action, DeviceOutcome, DeviceState, Error, ErrorKind, Event, OutcomeKind, PanicReport,
@@ -61,23 +61,27 @@ impl Device {
         if from != to {
             self.body.set_state(to);
             slog::debug!(self.body.log.borrow(), "state"; "from" => from.as_str(), "to" => to.as_str());
-            self.tell_observer(from, to);
+            self.tell(from, to);
         }
         action
     }
 
-    fn tell_observer(&self, from: DeviceState, to: DeviceState) {
+    fn tell(&self, from: DeviceState, to: DeviceState) {
+        let change = StateChange {
+            at: SystemTime::now(),
+            device: self.body.name().clone(),
+            id: self.body.id(),
+            group: self.body.spec().group().cloned(),
+            from,
+            to,
+            error: self.body.error().map(|e| e.to_string()),
+        };
+        // The observer is code of the host's and may panic: it comes last.
+        self.env.events.push(change.clone());
         if let Some(observer) = &self.env.observer
             && !self.body.muted.get()
         {
-            observer.state_changed(&StateChange {
-                at: SystemTime::now(),
-                device: self.body.name().clone(),
-                id: self.body.id(),
-                from,
-                to,
-                error: self.body.error().map(|e| e.to_string()),
-            });
+            observer.state_changed(&change);
         }
     }
 
@@ -241,6 +245,30 @@ impl Handler<Stop> for Device {
     }
 }
 
+impl Handler<StopUnheld> for Device {
+    type Result = ();
+
+    fn handle(
+        &mut self,
+        StopUnheld { within, refused, stop }: StopUnheld,
+        ctx: &mut Context<Self>,
+    ) {
+        let (body, env) = (Rc::clone(&self.body), Rc::clone(&self.env));
+        let look = async move { busy::unheld(&body, &env, within).await };
+        let look = actix_rt::spawn(catch_future(look));
+        ctx.spawn(look.into_actor(self).map(|unheld, device, ctx| {
+            match device.survived(unheld).and_then(|result| result) {
+                Ok(()) => device.handle(stop, ctx),
+                Err(error) => {
+                    slog::info!(device.body.log.borrow(), "not deleted: {error}");
+                    // A caller that went away does not want to know.
+                    let _ = refused.send(error);
+                }
+            }
+        }));
+    }
+}
+
 impl Handler<QueueBroke> for Device {
     type Result = ();
 
@@ -254,7 +282,7 @@ impl Handler<QueueBroke> for Device {
             }
             QueueEvent::TakenAway(queue) => {
                 // A STOP of ours does that.
-                if self.body.state() != DeviceState::Live {
+                if self.body.state() != DeviceState::Live || self.body.yielding.get() {
                     return;
                 }
                 let text =

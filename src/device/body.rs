@@ -24,13 +24,17 @@ use crate::target::{Geometry, Target};
 
 /// A device's possessions and history.
 pub(crate) struct Body {
-    pub(crate) spec: DeviceSpec,
+    name: DeviceName,
+    /// What it is to be; changes with what is changed while it runs.
+    spec: RefCell<Arc<DeviceSpec>>,
     pub(crate) log: RefCell<Logger>,
     /// Held by the one lifecycle future that may run.
     pub(crate) lifecycle: Mutex<()>,
     /// Set when a queue broke, so that a start that waits for the kernel sees it.
     pub(crate) broken: Notify,
     pub(crate) deadline: Cell<Option<Instant>>,
+    /// A TRY_STOP_DEV is under way or has stopped it: its tags come back for that.
+    pub(crate) yielding: Cell<bool>,
     /// An observer that panicked is not asked again for this device.
     pub(crate) muted: Cell<bool>,
     pub(super) parts: RefCell<Parts>,
@@ -67,7 +71,7 @@ struct History {
 
 #[derive(Default)]
 struct Waiters {
-    start: Option<oneshot::Sender<Result<CreateOutcome, Error>>>,
+    start: Vec<oneshot::Sender<Result<CreateOutcome, Error>>>,
     end: Vec<oneshot::Sender<DeviceOutcome>>,
 }
 
@@ -76,11 +80,13 @@ impl Body {
         let now = Instant::now();
         let log = log.new(o!("device" => spec.name().to_string()));
         Rc::new(Self {
-            spec,
+            name: spec.name().clone(),
+            spec: RefCell::new(Arc::new(spec)),
             log: RefCell::new(log),
             lifecycle: Mutex::new(()),
             broken: Notify::new(),
             deadline: Cell::new(None),
+            yielding: Cell::new(false),
             muted: Cell::new(false),
             parts: RefCell::default(),
             history: RefCell::new(History {
@@ -98,7 +104,11 @@ impl Body {
     }
 
     pub(crate) fn name(&self) -> &DeviceName {
-        self.spec.name()
+        &self.name
+    }
+
+    pub(crate) fn spec(&self) -> Arc<DeviceSpec> {
+        Arc::clone(&self.spec.borrow())
     }
 
     pub(crate) fn id(&self) -> Option<DeviceId> {
@@ -203,8 +213,9 @@ impl Body {
         !history.panics.is_empty() || error.is_some_and(|e| e.kind() == ErrorKind::Panicked)
     }
 
-    pub(super) fn on_start(&self, reply: oneshot::Sender<Result<CreateOutcome, Error>>) {
-        self.waiters.borrow_mut().start = Some(reply);
+    /// Tells `reply` when it is in service, or why it is not.
+    pub(crate) fn on_start(&self, reply: oneshot::Sender<Result<CreateOutcome, Error>>) {
+        self.waiters.borrow_mut().start.push(reply);
     }
 
     /// Tells `reply` how its life ends; at once if it has.
@@ -215,13 +226,15 @@ impl Body {
         }
     }
 
-    /// It is in service: tells its creator.
+    /// It is in service: tells its creators.
     pub(super) fn announce(&self) {
-        let times = self.history.borrow().times.clone();
-        let reply = self.waiters.borrow_mut().start.take();
-        if let (Some(reply), Some(id)) = (reply, self.id()) {
+        let Some(id) = self.id() else { return };
+        let stages = self.history.borrow().times.clone();
+        let outcome = CreateOutcome { name: self.name().clone(), id, stages };
+        let waiting = std::mem::take(&mut self.waiters.borrow_mut().start);
+        for reply in waiting {
             // A creator that went away does not want to know.
-            let _ = reply.send(Ok(CreateOutcome { name: self.name().clone(), id, stages: times }));
+            let _ = reply.send(Ok(outcome.clone()));
         }
     }
 
@@ -247,7 +260,7 @@ impl Body {
     pub(super) fn finish(&self) {
         let Some(outcome) = self.outcome() else { return };
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
-        if let Some(start) = waiters.start {
+        for start in waiters.start {
             let _ = start.send(Err(self.failure(&outcome)));
         }
         for end in waiters.end {
@@ -307,7 +320,7 @@ impl Body {
         if parts.undos.contains(Undo::Shut) && parts.shutting.is_some() {
             left.push(format!(
                 "its {} target, which is still being closed",
-                self.spec.target().kind()
+                self.spec().target().kind()
             ));
         }
         if let Some(queues) = &parts.queues {
@@ -322,22 +335,28 @@ impl Body {
     pub(crate) fn info(&self) -> DeviceInfo {
         let parts = self.parts.borrow();
         let history = self.history.borrow();
-        let queues = parts.made.unwrap_or(self.spec.queues());
+        let spec = self.spec();
+        let queues = parts.made.unwrap_or(spec.queues());
         DeviceInfo {
             name: self.name().clone(),
             id: parts.id,
             path: parts.id.map(DeviceId::block_path),
             state: history.state,
             stage: history.stage,
-            target: self.spec.target().kind().to_owned(),
+            target: spec.target().kind().to_owned(),
             size: parts.geometry.map(|g| g.size),
             queues: queues.count,
             depth: queues.depth,
-            read_only: self.spec.read_only() || parts.geometry.is_some_and(|g| g.read_only),
+            read_only: spec.read_only() || parts.geometry.is_some_and(|g| g.read_only),
             tids: parts.queues.as_ref().map(|q| q.tids()).unwrap_or_default(),
             since_s: history.state_since.elapsed().as_secs_f64(),
             io: parts.queues.as_ref().map_or_else(IoStats::default, |q| q.stats()),
             error: history.error.as_ref().map(ToString::to_string),
+            group: spec.group().cloned(),
+            labels: spec.labels().clone(),
+            origin: spec.origin(),
+            holders: Vec::new(),
+            spec,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use actix::Message;
 use futures::channel::oneshot;
+use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -26,6 +27,18 @@ pub(crate) struct Stop {
     /// No stage goes on past this.
     pub(crate) deadline: Option<Instant>,
     pub(crate) reply: oneshot::Sender<DeviceOutcome>,
+}
+
+/// Take the device down if nobody holds it, or as soon as nobody does.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct StopUnheld {
+    /// How long to wait for holders to let go.
+    pub(crate) within: Duration,
+    /// Told if it stays in service; dropped once it does not.
+    pub(crate) refused: oneshot::Sender<Error>,
+    /// What is done when nobody holds it.
+    pub(crate) stop: Stop,
 }
 
 /// A queue thread has something to tell.

@@ -19,6 +19,8 @@
 
 mod actor;
 mod body;
+mod busy;
+mod events;
 mod links;
 mod messages;
 mod startup;
@@ -39,8 +41,9 @@ use crate::target::Registry;
 
 pub(crate) use actor::Device;
 pub(crate) use body::Body;
+pub(crate) use events::{EventReader, Events};
 pub(crate) use links::Links;
-pub(crate) use messages::{Start, Stop};
+pub(crate) use messages::{Start, Stop, StopUnheld};
 pub(crate) use workers::Workers;
 
 /// What all devices of a supervisor share.
@@ -50,8 +53,11 @@ pub(crate) struct Env {
     pub(crate) workers: Workers,
     pub(crate) links: Option<Links>,
     pub(crate) observer: Option<Box<dyn Observer>>,
+    pub(crate) events: Events,
     /// Whether the kernel has `DEL_DEV_ASYNC`; found out by the first delete.
     pub(crate) delete_async: Cell<bool>,
+    /// Whether the kernel has `TRY_STOP_DEV`; found out by the first delete that would use it.
+    pub(crate) try_stop: Cell<bool>,
     /// What the kernel's driver can do; found out by the first create.
     pub(crate) features: OnceCell<Features>,
     /// Longest time of one stage: the bound of a command and of what waits beside commands.
@@ -62,10 +68,10 @@ pub(crate) struct Env {
 }
 
 impl Env {
-    /// Those of `wanted` that this kernel has. One that cannot tell (before 6.5) has none.
-    async fn features(&self, wanted: Features) -> Features {
+    /// What the kernel's driver can do. One that cannot tell (before 6.5) can nothing.
+    pub(crate) async fn features(&self) -> Features {
         let ask = || async { self.driver.features().await.unwrap_or(Features::NONE) };
-        Features(self.features.get_or_init(ask).await.0 & wanted.0)
+        *self.features.get_or_init(ask).await
     }
 
     fn took(&self, id: DeviceId, name: &DeviceName) {

@@ -36,7 +36,7 @@ pub(super) async fn run(body: &Body, env: &Env, events: QueueEvents) -> Result<(
 
 async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error> {
     let driver = &*env.driver;
-    let wanted = body.spec.queues();
+    let wanted = body.spec().queues();
 
     body.enter(Stage::Open);
     let target = open_target(body, env).await?;
@@ -49,8 +49,8 @@ async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error>
     body.parts.borrow_mut().geometry = Some(geometry);
 
     body.enter(Stage::Add);
-    let features = env.features(features(body)).await;
-    let add = AddDevice { id: body.spec.id(), queues: wanted, features };
+    let features = env.features().await.and(features(body));
+    let add = AddDevice { id: body.spec().id(), queues: wanted, features };
     let added = driver.add(add).await?;
     let id = added.id;
     body.added(id);
@@ -108,15 +108,15 @@ async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error>
 
 /// What a device shall have where the kernel has it.
 fn features(body: &Body) -> Features {
-    if body.spec.partitions() { Features::NONE } else { Features::NO_AUTO_PART_SCAN }
+    if body.spec().partitions() { Features::NONE } else { Features::NO_AUTO_PART_SCAN }
 }
 
 /// Opens the target, on a thread of its own if that may block.
 async fn open_target(body: &Body, env: &Env) -> Result<Arc<dyn Target>, Error> {
-    if !body.spec.target().may_block() {
-        return env.targets.open(&body.spec);
+    if !body.spec().target().may_block() {
+        return env.targets.open(&body.spec());
     }
-    let (targets, spec) = (env.targets.clone(), body.spec.clone());
+    let (targets, spec) = (env.targets.clone(), body.spec());
     let opened = sys::thread::blocking("ublkd-open", move || targets.open(&spec))?;
     match bounded(env.stage_bound, opened).await? {
         Ok(opened) => opened,

@@ -130,7 +130,7 @@ impl Course<'_> {
             let mut parts = self.body.parts.borrow_mut();
             (parts.target.take(), parts.shutting.take())
         };
-        let quick = matches!(self.body.spec.target(), TargetSpec::Null { .. });
+        let quick = matches!(self.body.spec().target(), TargetSpec::Null { .. });
         let started = match (shutting, target) {
             (Some(shutting), _) => Ok(shutting),
             (None, Some(target)) if !quick => blocking("ublkd-shut", || drop(target)),

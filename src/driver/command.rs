@@ -21,6 +21,8 @@ pub enum Command {
     Start(DeviceId),
     /// `STOP_DEV`.
     Stop(DeviceId),
+    /// `TRY_STOP_DEV` (Linux 7.0 on): as `STOP_DEV`, or `EBUSY` while somebody has the disk open.
+    TryStop(DeviceId),
     /// `DEL_DEV`: waits until the last reference to the char device is gone.
     Delete(DeviceId),
     /// `DEL_DEV_ASYNC` (Linux 6.9 on): the same without the last wait.
@@ -40,6 +42,7 @@ impl Command {
             Self::GetParams(_) => "GET_PARAMS",
             Self::Start(_) => "START_DEV",
             Self::Stop(_) => "STOP_DEV",
+            Self::TryStop(_) => "TRY_STOP_DEV",
             Self::Delete(_) => "DEL_DEV",
             Self::DeleteAsync(_) => "DEL_DEV_ASYNC",
             Self::Info(_) => "GET_DEV_INFO",
@@ -56,6 +59,7 @@ impl Command {
             | Self::GetParams(id)
             | Self::Start(id)
             | Self::Stop(id)
+            | Self::TryStop(id)
             | Self::Delete(id)
             | Self::DeleteAsync(id)
             | Self::Info(id) => Some(*id),

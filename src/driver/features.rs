@@ -59,6 +59,12 @@ impl Features {
         Self(self.0 | other.0)
     }
 
+    /// The flags that are in both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// The words of the flags in this set; unknown bits as `bit_N`.
     #[must_use]
     pub fn words(self) -> Vec<String> {

@@ -9,78 +9,100 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The host's name for a device: unique within a supervisor, cheap to clone.
-///
-/// 1 to 64 characters of `A-Z a-z 0-9 . _ -`, not starting with `.` or `-`: it is a file name in
-/// `<run_dir>/by-name` and a word on command lines. Case is kept.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct DeviceName(Arc<str>);
+/// Makes a type of names: 1 to 64 characters of `A-Z a-z 0-9 . _ -`, not starting with `.` or `-`.
+macro_rules! names {
+    ($(#[$doc:meta])* $name:ident $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
 
-/// Why a text is no device name.
+        impl $name {
+            /// Longest name, in bytes.
+            pub const MAX_LEN: usize = 64;
+
+            /// Checks `name` and takes it.
+            ///
+            /// # Errors
+            /// [`InvalidName`] when it is empty, too long, or holds other characters than allowed.
+            pub fn new(name: impl AsRef<str>) -> Result<Self, InvalidName> {
+                let name = name.as_ref();
+                let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+                let ok = (1..=Self::MAX_LEN).contains(&name.len())
+                    && name.chars().all(legal)
+                    && !name.starts_with(['.', '-']);
+                if ok {
+                    Ok(Self(name.into()))
+                } else {
+                    Err(InvalidName { name: name.to_owned(), what: $what })
+                }
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&*self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidName;
+            fn from_str(s: &str) -> Result<Self, InvalidName> {
+                Self::new(s)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidName;
+            fn try_from(s: String) -> Result<Self, InvalidName> {
+                Self::new(s)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0.as_ref().to_owned()
+            }
+        }
+    };
+}
+
+names! {
+    /// The host's name for a device: unique within a supervisor, cheap to clone.
+    ///
+    /// 1 to 64 characters of `A-Z a-z 0-9 . _ -`, not starting with `.` or `-`: it is a file name in
+    /// `<run_dir>/by-name` and a word on command lines. Case is kept.
+    DeviceName "device"
+}
+
+names! {
+    /// The host's name for devices that come and go together: a sandbox, a virtual machine. Of the
+    /// same letters as a [`DeviceName`].
+    GroupName "group"
+}
+
+/// Why a text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{name:?} is no device name: use 1 to 64 characters of A-Z a-z 0-9 . _ -, the first one not . or -"
+    "{name:?} is no {what} name: use 1 to 64 characters of A-Z a-z 0-9 . _ -, the first one not . or -"
 )]
 pub struct InvalidName {
     /// The text that was refused.
     pub name: String,
-}
-
-impl DeviceName {
-    /// Longest name, in bytes.
-    pub const MAX_LEN: usize = 64;
-
-    /// Checks `name` and takes it.
-    ///
-    /// # Errors
-    /// [`InvalidName`] when it is empty, too long, or holds other characters than allowed.
-    pub fn new(name: impl AsRef<str>) -> Result<Self, InvalidName> {
-        let name = name.as_ref();
-        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        let ok = (1..=Self::MAX_LEN).contains(&name.len())
-            && name.chars().all(legal)
-            && !name.starts_with(['.', '-']);
-        if ok { Ok(Self(name.into())) } else { Err(InvalidName { name: name.to_owned() }) }
-    }
-
-    /// The name as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for DeviceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl fmt::Debug for DeviceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
-    }
-}
-
-impl FromStr for DeviceName {
-    type Err = InvalidName;
-    fn from_str(s: &str) -> Result<Self, InvalidName> {
-        Self::new(s)
-    }
-}
-
-impl TryFrom<String> for DeviceName {
-    type Error = InvalidName;
-    fn try_from(s: String) -> Result<Self, InvalidName> {
-        Self::new(s)
-    }
-}
-
-impl From<DeviceName> for String {
-    fn from(name: DeviceName) -> Self {
-        name.0.as_ref().to_owned()
-    }
+    /// Of what it was to be a name.
+    pub what: &'static str,
 }
 
 /// The kernel's number of a device: the `N` of `/dev/ublkbN` and `/dev/ublkcN`.

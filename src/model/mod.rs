@@ -15,20 +15,24 @@ mod io;
 mod observe;
 mod outcome;
 mod panic;
+mod policy;
 mod report;
+mod request;
 mod spec;
 mod state;
 
 pub use error::{Error, ErrorKind, Result, errno_name};
-pub use id::{DeviceId, DeviceName, InvalidName, QueueId, Tag};
+pub use id::{DeviceId, DeviceName, GroupName, InvalidName, QueueId, Tag};
 pub use io::{IoStats, Latency, OpStats};
-pub use observe::{Observer, StateChange};
+pub use observe::{Observer, StateChange, StreamEvent};
 pub use outcome::{
     CreateOutcome, DeleteOutcome, DeviceInfo, DeviceOutcome, OutcomeKind, QueueExit,
     QueueExitCause, Stage, StageTimes,
 };
 pub use panic::PanicReport;
+pub use policy::{BUSY_TIMEOUT, BusyPolicy, Labels, NoBusyPolicy, Origin};
 pub use report::{ShutdownReport, StageSummary};
+pub use request::{Condition, DeleteOptions, Ensured, GroupInfo, GroupReport, KernelFeatures};
 pub use spec::{
     Backing, BlockSize, DeviceSpec, DeviceSpecBuilder, FaultSpec, LIMITS, Limits, Problem,
     QueueSpec, TargetSpec,

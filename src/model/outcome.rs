@@ -1,11 +1,15 @@
 //! What became of a device: the stages it went through, how long each took, how it ended.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{DeviceId, DeviceName, DeviceState, Error, IoStats, PanicReport, QueueId};
+use super::{
+    DeviceId, DeviceName, DeviceSpec, DeviceState, Error, GroupName, IoStats, Labels, Origin,
+    PanicReport, QueueId,
+};
 
 /// A step in the life of a device, named in every error, log line and report.
 ///
@@ -252,6 +256,17 @@ pub struct DeviceInfo {
     pub io: IoStats,
     /// The last error, in one line.
     pub error: Option<String>,
+    /// The group it belongs to.
+    pub group: Option<GroupName>,
+    /// Words of the host's own about it.
+    pub labels: Labels,
+    /// Who wanted it.
+    pub origin: Origin,
+    /// Who holds the block device, one line each. Only `describe` looks; empty in a list.
+    pub holders: Vec<String>,
+    /// What it is to be, with what was changed while it ran.
+    #[serde(skip)]
+    pub spec: Arc<DeviceSpec>,
 }
 
 /// How a queue thread ended.

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeviceId, DeviceName, Error, ErrorKind};
+use super::policy::{BUSY_TIMEOUT, problem_of as problem_of_labels};
+use super::{BusyPolicy, DeviceId, DeviceName, Error, ErrorKind, GroupName, Labels, Origin};
 
 /// Allowed ranges, in one place for validation, documentation and error texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +106,19 @@ impl TargetSpec {
         }
     }
 
+    /// The first key in which two targets that differ do.
+    fn difference(&self, there: &Self) -> &'static str {
+        match (self, there) {
+            (Self::Null { .. }, Self::Null { .. }) | (Self::Ram { .. }, Self::Ram { .. }) => "size",
+            (Self::Loop { path, .. }, Self::Loop { path: other, .. }) if path != other => "path",
+            (Self::Loop { .. }, Self::Loop { .. }) => "direct",
+            (Self::Custom { name, .. }, Self::Custom { name: other, .. }) if name == other => {
+                "options"
+            }
+            _ => "target",
+        }
+    }
+
     /// Whether opening it may wait, on a file system or on code of the host.
     #[must_use]
     pub fn may_block(&self) -> bool {
@@ -142,6 +156,12 @@ pub struct DeviceSpec {
     block: BlockSize,
     read_only: bool,
     partitions: bool,
+    group: Option<GroupName>,
+    labels: Labels,
+    busy: BusyPolicy,
+    busy_timeout: Duration,
+    recovery: bool,
+    origin: Origin,
     faults: FaultSpec,
 }
 
@@ -158,6 +178,12 @@ impl DeviceSpec {
                 block: BlockSize::default(),
                 read_only: false,
                 partitions: false,
+                group: None,
+                labels: Labels::new(),
+                busy: BusyPolicy::default(),
+                busy_timeout: BUSY_TIMEOUT,
+                recovery: false,
+                origin: Origin::default(),
                 faults: FaultSpec::default(),
             },
         }
@@ -203,6 +229,91 @@ impl DeviceSpec {
     #[must_use]
     pub fn partitions(&self) -> bool {
         self.partitions
+    }
+
+    /// The group that it comes and goes with.
+    #[must_use]
+    pub fn group(&self) -> Option<&GroupName> {
+        self.group.as_ref()
+    }
+
+    /// Words of the host's own about it.
+    #[must_use]
+    pub fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// What a delete does while somebody holds it.
+    #[must_use]
+    pub fn busy(&self) -> BusyPolicy {
+        self.busy
+    }
+
+    /// How long [`BusyPolicy::Wait`] waits.
+    #[must_use]
+    pub fn busy_timeout(&self) -> Duration {
+        self.busy_timeout
+    }
+
+    /// Whether the kernel keeps it, with I/O waiting, when it has no server: quiesce needs that.
+    #[must_use]
+    pub fn recovery(&self) -> bool {
+        self.recovery
+    }
+
+    /// Who wanted it.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The same device in `group`.
+    #[must_use]
+    pub fn in_group(mut self, group: GroupName) -> Self {
+        self.group = Some(group);
+        self
+    }
+
+    /// The same device with a target of `size` bytes, where the spec is what says the size.
+    #[must_use]
+    pub(crate) fn resized(mut self, to: u64) -> Self {
+        if let TargetSpec::Null { size } | TargetSpec::Ram { size } = &mut self.target {
+            *size = to;
+        }
+        self
+    }
+
+    /// The keys, as in the config, in which `self` differs from a device that is there; none when
+    /// it is what `self` asks for. Who asked does not matter, nor does the number if none was.
+    #[must_use]
+    pub fn differences(&self, there: &Self) -> Vec<&'static str> {
+        let Self { name, id, target, queues, block, read_only, partitions, .. } = self;
+        let Self { group, labels, busy, busy_timeout, recovery, origin: _, faults, .. } = self;
+        let same = [
+            ("name", *name == there.name),
+            ("id", id.is_none() || *id == there.id),
+            ("target", *target == there.target),
+            ("queues", queues.count == there.queues.count),
+            ("depth", queues.depth == there.queues.depth),
+            ("max_io", queues.max_io == there.queues.max_io),
+            ("logical_block", block.logical == there.block.logical),
+            ("physical_block", block.physical == there.block.physical),
+            ("read_only", *read_only == there.read_only),
+            ("partitions", *partitions == there.partitions),
+            ("group", *group == there.group),
+            ("labels", *labels == there.labels),
+            ("busy", *busy == there.busy),
+            ("busy_timeout", *busy_timeout == there.busy_timeout),
+            ("recovery", *recovery == there.recovery),
+            ("delay", faults.delay == there.faults.delay),
+            ("error_at", faults.error_at == there.faults.error_at),
+            ("panic_at", faults.panic_at == there.faults.panic_at),
+        ];
+        let mut keys: Vec<_> = same.into_iter().filter(|key| !key.1).map(|key| key.0).collect();
+        if let Some(target) = keys.iter_mut().find(|key| **key == "target") {
+            *target = self.target.difference(&there.target);
+        }
+        keys
     }
 
     /// Trouble on purpose.
@@ -290,6 +401,50 @@ impl DeviceSpecBuilder {
         self
     }
 
+    /// Belongs to this group: they are deleted together.
+    #[must_use]
+    pub fn group(mut self, group: GroupName) -> Self {
+        self.spec.group = Some(group);
+        self
+    }
+
+    /// Words of the host's own about it.
+    #[must_use]
+    pub fn labels(mut self, labels: Labels) -> Self {
+        self.spec.labels = labels;
+        self
+    }
+
+    /// What a delete does while somebody holds it.
+    #[must_use]
+    pub fn busy(mut self, busy: BusyPolicy) -> Self {
+        self.spec.busy = busy;
+        self
+    }
+
+    /// How long [`BusyPolicy::Wait`] waits.
+    #[must_use]
+    pub fn busy_timeout(mut self, bound: Duration) -> Self {
+        self.spec.busy_timeout = bound;
+        self
+    }
+
+    /// Have the kernel keep the device, with its I/O waiting, while it has no server: what
+    /// `quiesce` needs. Such a device outlives a supervisor that was killed; without, it goes with
+    /// its server.
+    #[must_use]
+    pub fn recovery(mut self, recovery: bool) -> Self {
+        self.spec.recovery = recovery;
+        self
+    }
+
+    /// Who wants it.
+    #[must_use]
+    pub fn origin(mut self, origin: Origin) -> Self {
+        self.spec.origin = origin;
+        self
+    }
+
     /// Trouble on purpose.
     #[must_use]
     pub fn faults(mut self, faults: FaultSpec) -> Self {
@@ -362,6 +517,10 @@ fn problems_of(spec: &DeviceSpec) -> Vec<Problem> {
         );
     }
 
+    if let Some(message) = problem_of_labels(&spec.labels) {
+        refuse("labels", message);
+    }
+
     match &spec.target {
         TargetSpec::Null { size } | TargetSpec::Ram { size } => {
             if *size == 0 || *size > LIMITS.size_max {
@@ -417,6 +576,32 @@ mod tests {
             let queues = QueueSpec { count, depth, max_io };
             assert_eq!(keys_refused(queues, BlockSize::default(), 512), [""; 0]);
         }
+    }
+
+    #[test]
+    fn what_differs_is_named_by_its_key() -> Result<(), Box<dyn std::error::Error>> {
+        let null = |size| TargetSpec::Null { size };
+        let build = |b: DeviceSpecBuilder| b.build();
+        let name = DeviceName::new("x")?;
+        let there = build(
+            DeviceSpec::builder(name.clone(), null(4096)).id(DeviceId(3)).origin(Origin::Config),
+        )?;
+        let asked = build(DeviceSpec::builder(name.clone(), null(4096)))?;
+        assert_eq!(asked.differences(&there), [""; 0]);
+        assert_eq!(there.differences(&asked), ["id"]);
+        let other = build(
+            DeviceSpec::builder(name, null(8192))
+                .busy(BusyPolicy::Wait)
+                .recovery(true)
+                .id(DeviceId(4)),
+        )?;
+        assert_eq!(other.differences(&there), ["id", "size", "busy", "recovery"]);
+        let ram = TargetSpec::Ram { size: 4096 };
+        assert_eq!(
+            build(DeviceSpec::builder(there.name().clone(), ram))?.differences(&there),
+            ["target"]
+        );
+        Ok(())
     }
 
     #[test]

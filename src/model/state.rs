@@ -125,6 +125,24 @@ impl DeviceState {
         }
     }
 
+    /// Whether it is being brought up and nobody has asked for its end.
+    #[must_use]
+    pub fn is_starting(self) -> bool {
+        matches!(self, Self::Waiting | Self::Starting)
+    }
+
+    /// Whether it is in service or on its way there, and nobody has asked for its end.
+    #[must_use]
+    pub fn is_there(self) -> bool {
+        self.is_starting() || self.is_in_service()
+    }
+
+    /// Whether the kernel has a block device for it that users may have open.
+    #[must_use]
+    pub fn is_in_service(self) -> bool {
+        matches!(self, Self::Live)
+    }
+
     /// Whether the life rests here until somebody asks for something.
     #[must_use]
     pub fn is_final(self) -> bool {

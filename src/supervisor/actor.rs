@@ -1,22 +1,24 @@
 //! The supervisor's registry and the messages it answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::rc::Rc;
+use std::time::Duration;
 
 use actix::dev::ContextFutureSpawner;
 use actix::{
-    Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, MessageResult, ResponseFuture,
-    WrapFuture,
+    Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, ResponseFuture, WrapFuture,
 };
 use futures::channel::oneshot;
 use slog::{Logger, o};
 use tokio::sync::watch;
 
-use super::messages::{Create, Delete, Describe, Died, List};
-use crate::device::{Body, Device, Env, Start, Stop};
+use super::admission::Admission;
+use super::messages::{Create, Delete, Died, Ensure};
+use crate::device::{Body, Device, Env, Start, Stop, StopUnheld};
 use crate::model::{
-    CreateOutcome, DeleteOutcome, DeviceInfo, DeviceName, DeviceOutcome, DeviceState, Error,
-    ErrorKind, ShutdownReport,
+    BusyPolicy, CreateOutcome, DeleteOutcome, DeviceName, DeviceOutcome, DeviceSpec, DeviceState,
+    Ensured, Error, ErrorKind, GroupName, ShutdownReport,
 };
 use crate::sys::panic::catch_future;
 
@@ -24,6 +26,9 @@ use crate::sys::panic::catch_future;
 pub(crate) struct Supervisor {
     pub(super) env: Rc<Env>,
     pub(super) devices: BTreeMap<DeviceName, Entry>,
+    /// Groups that are being deleted: nothing starts in them meanwhile.
+    pub(super) ending: BTreeSet<GroupName>,
+    pub(super) admission: Admission,
     /// Set when a shutdown has begun; carries its report to everybody who asks.
     pub(super) shutdown: Option<watch::Receiver<Option<ShutdownReport>>>,
     pub(super) force: watch::Sender<bool>,
@@ -38,15 +43,30 @@ pub(super) struct Entry {
 }
 
 impl Supervisor {
-    pub(crate) fn new(env: Env, log: &Logger) -> Self {
+    pub(crate) fn new(env: Env, admission: Admission, log: &Logger) -> Self {
         let device_log = log.new(o!("component" => "device"));
         let log = log.new(o!("component" => "supervisor"));
         let (force, _) = watch::channel(false);
-        Self { env: Rc::new(env), devices: BTreeMap::new(), shutdown: None, force, log, device_log }
+        Self {
+            env: Rc::new(env),
+            devices: BTreeMap::new(),
+            ending: BTreeSet::new(),
+            admission,
+            shutdown: None,
+            force,
+            log,
+            device_log,
+        }
     }
 
-    /// Why `name` cannot be created now, if it cannot.
-    fn refusal(&self, name: &DeviceName) -> Option<Error> {
+    /// Why `spec` cannot be created now, if it cannot.
+    fn refusal(&self, spec: &DeviceSpec) -> Option<Error> {
+        let name = spec.name();
+        if let Some(group) = spec.group().filter(|group| self.ending.contains(group)) {
+            let text = format!("its group {group} is being deleted");
+            let error = Error::new(ErrorKind::Busy, text).device(name);
+            return Some(error.hint("try again when that is done"));
+        }
         if self.shutdown.is_some() {
             let text = "the supervisor is shutting down; nothing starts any more";
             return Some(Error::new(ErrorKind::Stopping, text).device(name));
@@ -98,7 +118,7 @@ impl Handler<Create> for Supervisor {
 
     fn handle(&mut self, create: Create, ctx: &mut Context<Self>) -> Self::Result {
         let name = create.spec.name().clone();
-        if let Some(refusal) = self.refusal(&name) {
+        if let Some(refusal) = self.refusal(&create.spec) {
             return Box::pin(async move { Err(refusal) });
         }
         let body = Body::new(create.spec, &self.device_log);
@@ -111,6 +131,37 @@ impl Handler<Create> for Supervisor {
     }
 }
 
+impl Handler<Ensure> for Supervisor {
+    type Result = ResponseFuture<Result<Ensured, Error>>;
+
+    fn handle(&mut self, Ensure { spec, permit }: Ensure, ctx: &mut Context<Self>) -> Self::Result {
+        let there = self.devices.get(spec.name()).map(|entry| Rc::clone(&entry.body));
+        let there = there.filter(|body| body.state().is_there() && self.shutdown.is_none());
+        let Some(body) = there else {
+            let created = self.handle(Create { spec, permit }, ctx);
+            return Box::pin(async move { created.await.map(Ensured::Created) });
+        };
+        let keys = spec.differences(&body.spec());
+        if !keys.is_empty() {
+            let text = format!("a device of that name is there with another {}", keys.join(", "));
+            let error = Error::new(ErrorKind::Exists, text).device(spec.name());
+            let error = error.hint("delete it first, or choose another name");
+            return Box::pin(async move { Err(error) });
+        }
+        let started = body.state().is_starting().then(|| {
+            let (reply, started) = oneshot::channel();
+            body.on_start(reply);
+            started
+        });
+        Box::pin(async move {
+            if let Some(started) = started {
+                started.await.unwrap_or_else(|_| Err(vanished(body.name())))?;
+            }
+            Ok(Ensured::AlreadySo(Box::new(body.info())))
+        })
+    }
+}
+
 impl Handler<Delete> for Supervisor {
     type Result = ResponseFuture<Result<DeleteOutcome, Error>>;
 
@@ -118,21 +169,32 @@ impl Handler<Delete> for Supervisor {
         let Some(entry) = self.devices.get(&delete.name) else {
             return Box::pin(async { Ok(DeleteOutcome::Absent) });
         };
+        let body = Rc::clone(&entry.body);
+        let spec = body.spec();
+        let policy = delete.options.busy.unwrap_or(spec.busy());
+        let within = delete.options.within.unwrap_or(spec.busy_timeout());
         let (reply, ended) = oneshot::channel();
-        entry.addr.do_send(Stop { permit: Some(delete.permit), deadline: None, reply });
-        let (name, body) = (delete.name, Rc::clone(&entry.body));
+        let stop = Stop { permit: Some(delete.permit), deadline: None, reply };
+        let refused = entry.ask_to_stop(stop, policy, within);
+        let name = delete.name;
         let (answer, answered) = oneshot::channel();
-        async move { settled(&body, ended).await.map(|outcome| (outcome, body)) }
-            .into_actor(self)
-            .map(move |ended, supervisor, _| {
-                let ended = ended.map(|(outcome, body)| {
-                    supervisor.forget(&name, &body);
-                    DeleteOutcome::Ended(Box::new(outcome))
-                });
-                // A caller that went away does not want to know.
-                let _ = answer.send(ended.ok_or_else(|| vanished(&name)));
-            })
-            .spawn(ctx);
+        async move {
+            if let Some(refusal) = refused.await {
+                return Err(refusal);
+            }
+            let ended = settled(&body, ended).await;
+            ended.map(|outcome| (outcome, body)).ok_or_else(|| vanished(&name))
+        }
+        .into_actor(self)
+        .map(move |ended, supervisor, _| {
+            let ended = ended.map(|(outcome, body)| {
+                supervisor.forget(body.name(), &body);
+                DeleteOutcome::Ended(Box::new(outcome))
+            });
+            // A caller that went away does not want to know.
+            let _ = answer.send(ended);
+        })
+        .spawn(ctx);
         Box::pin(async move {
             let gone = |_| Err(Error::new(ErrorKind::Stopping, "the supervisor has ended"));
             answered.await.unwrap_or_else(gone)
@@ -154,24 +216,36 @@ pub(super) async fn settled(
     ended.await.ok()
 }
 
+impl Entry {
+    /// Stops it as `policy` says; gives the reason if it stays in service.
+    fn ask_to_stop(
+        &self,
+        stop: Stop,
+        policy: BusyPolicy,
+        within: Duration,
+    ) -> impl Future<Output = Option<Error>> + use<> {
+        let within = match policy {
+            BusyPolicy::Stop => None,
+            BusyPolicy::Refuse => Some(Duration::ZERO),
+            BusyPolicy::Wait => Some(within),
+        };
+        let refusal = match within {
+            None => {
+                self.addr.do_send(stop);
+                None
+            }
+            Some(within) => {
+                let (refused, refusal) = oneshot::channel();
+                self.addr.do_send(StopUnheld { within, refused, stop });
+                Some(refusal)
+            }
+        };
+        async move { refusal?.await.ok() }
+    }
+}
+
 fn vanished(name: &DeviceName) -> Error {
     Error::new(ErrorKind::Internal, "its actor ended without an answer").device(name)
-}
-
-impl Handler<List> for Supervisor {
-    type Result = MessageResult<List>;
-
-    fn handle(&mut self, _: List, _: &mut Context<Self>) -> Self::Result {
-        MessageResult(self.devices.values().map(|entry| entry.body.info()).collect())
-    }
-}
-
-impl Handler<Describe> for Supervisor {
-    type Result = Option<DeviceInfo>;
-
-    fn handle(&mut self, Describe(name): Describe, _: &mut Context<Self>) -> Self::Result {
-        self.devices.get(&name).map(|entry| entry.body.info())
-    }
 }
 
 impl Handler<Died> for Supervisor {

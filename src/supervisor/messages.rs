@@ -6,8 +6,8 @@ use actix::Message;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::model::{
-    CreateOutcome, DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec, Error, PanicReport,
-    ShutdownReport,
+    Condition, CreateOutcome, DeleteOptions, DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec,
+    Ensured, Error, GroupInfo, GroupName, GroupReport, KernelFeatures, PanicReport, ShutdownReport,
 };
 
 /// Bring a device up.
@@ -18,11 +18,20 @@ pub(crate) struct Create {
     pub(crate) permit: OwnedSemaphorePermit,
 }
 
+/// Bring a device up unless it is there as asked.
+#[derive(Message)]
+#[rtype(result = "Result<Ensured, Error>")]
+pub(crate) struct Ensure {
+    pub(crate) spec: DeviceSpec,
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
 /// Take a device down.
 #[derive(Message)]
 #[rtype(result = "Result<DeleteOutcome, Error>")]
 pub(crate) struct Delete {
     pub(crate) name: DeviceName,
+    pub(crate) options: DeleteOptions,
     pub(crate) permit: OwnedSemaphorePermit,
 }
 
@@ -31,10 +40,47 @@ pub(crate) struct Delete {
 #[rtype(result = "Vec<DeviceInfo>")]
 pub(crate) struct List;
 
-/// One device.
+/// One device, with its holders.
 #[derive(Message)]
 #[rtype(result = "Option<DeviceInfo>")]
 pub(crate) struct Describe(pub(crate) DeviceName);
+
+/// Bring all devices of a group up, or none. `permit` is the first one's.
+#[derive(Message)]
+#[rtype(result = "Result<Vec<Ensured>, Error>")]
+pub(crate) struct CreateGroup {
+    pub(crate) group: GroupName,
+    pub(crate) specs: Vec<DeviceSpec>,
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+/// Take all devices of a group down. `permit` is the first one's.
+#[derive(Message)]
+#[rtype(result = "GroupReport")]
+pub(crate) struct DeleteGroup {
+    pub(crate) group: GroupName,
+    pub(crate) options: DeleteOptions,
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+/// Every group, by name.
+#[derive(Message)]
+#[rtype(result = "Vec<GroupInfo>")]
+pub(crate) struct Groups;
+
+/// What the kernel's driver can do.
+#[derive(Message)]
+#[rtype(result = "KernelFeatures")]
+pub(crate) struct AskFeatures;
+
+/// Wait until a device is so.
+#[derive(Message)]
+#[rtype(result = "Result<(), Error>")]
+pub(crate) struct Wait {
+    pub(crate) name: DeviceName,
+    pub(crate) condition: Condition,
+    pub(crate) within: Duration,
+}
 
 /// Take all down and account for each. Asking again gives the same report.
 #[derive(Message)]

@@ -15,9 +15,14 @@
 
 mod actor;
 mod admission;
+mod ask;
+mod groups;
 mod messages;
 mod shutdown;
 
 pub(crate) use actor::Supervisor;
 pub(crate) use admission::Admission;
-pub(crate) use messages::{Create, Delete, Describe, Force, List, Shutdown};
+pub(crate) use messages::{
+    AskFeatures, Create, CreateGroup, Delete, DeleteGroup, Describe, Ensure, Force, Groups, List,
+    Shutdown, Wait,
+};

@@ -123,7 +123,11 @@ fn age(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DeviceId, DeviceName, IoStats, Stage};
+    use std::sync::Arc;
+
+    use crate::model::{
+        DeviceId, DeviceName, DeviceSpec, IoStats, Labels, Origin, Stage, TargetSpec,
+    };
     use insta::assert_snapshot;
 
     fn device(n: u32, state: DeviceState) -> DeviceInfo {
@@ -142,7 +146,17 @@ mod tests {
             since_s: 12.7,
             io: IoStats::default(),
             error: None,
+            group: None,
+            labels: Labels::new(),
+            origin: Origin::Config,
+            holders: Vec::new(),
+            spec: Arc::new(spec(n)),
         }
+    }
+
+    fn spec(n: u32) -> DeviceSpec {
+        let name = DeviceName::new(format!("vol-{n}")).expect("a name");
+        DeviceSpec::builder(name, TargetSpec::Null { size: 1 << 30 }).build().expect("a spec")
     }
 
     #[test]

@@ -107,6 +107,10 @@ impl Kernel {
             }
             Command::Start(id) => refuse(self.find(id)?.start().await)?,
             Command::Stop(id) => self.stop(&*self.find(id)?).await,
+            Command::TryStop(id) => {
+                let device = self.find(id)?;
+                refuse(self.try_stop(&device).await)?;
+            }
             Command::Delete(id) => self.delete(self.find(id)?, true).await,
             Command::DeleteAsync(id) if self.profile.delete_async => {
                 self.delete(self.find(id)?, false).await;
@@ -212,6 +216,20 @@ impl Kernel {
         self.remove_disk(device).await;
         drop(device_mutex);
         device.cancel();
+    }
+
+    async fn try_stop(self: &Rc<Self>, device: &Rc<Device>) -> Result<(), Refusal> {
+        if !self.profile.features.has(Features::SAFE_STOP_DEV) {
+            return Err((libc::EOPNOTSUPP, "this kernel does not know the command"));
+        }
+        let device_mutex = device.lock.lock().await;
+        if device.disk().is_some_and(|disk| disk.openers() > 0) {
+            return Err((libc::EBUSY, "somebody has the disk open"));
+        }
+        self.remove_disk(device).await;
+        drop(device_mutex);
+        device.cancel();
+        Ok(())
     }
 
     /// Removes the disk, if there is one. The device's mutex is held.

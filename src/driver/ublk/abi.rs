@@ -58,6 +58,7 @@ pub(super) fn encode(command: &Command, pid: u32) -> Result<Wire, Error> {
         }
         Command::Start(_) => (sys::UBLK_U_CMD_START_DEV, Payload::Nothing),
         Command::Stop(_) => (sys::UBLK_U_CMD_STOP_DEV, Payload::Nothing),
+        Command::TryStop(_) => (sys::UBLK_U_CMD_TRY_STOP_DEV, Payload::Nothing),
         Command::Delete(_) => (sys::UBLK_U_CMD_DEL_DEV, Payload::Nothing),
         Command::DeleteAsync(_) => (sys::UBLK_U_CMD_DEL_DEV_ASYNC, Payload::Nothing),
         Command::Info(_) => (sys::UBLK_U_CMD_GET_DEV_INFO, Payload::Device(Box::default())),
@@ -230,6 +231,7 @@ mod tests {
             Command::GetParams(id),
             Command::Start(id),
             Command::Stop(id),
+            Command::TryStop(id),
             Command::Delete(id),
             Command::DeleteAsync(id),
             Command::Info(id),

@@ -38,6 +38,8 @@ pub enum Point {
     Start,
     /// `STOP_DEV`.
     Stop,
+    /// `TRY_STOP_DEV`.
+    TryStop,
     /// `DEL_DEV`.
     Delete,
     /// `DEL_DEV_ASYNC`.
@@ -118,13 +120,14 @@ pub struct FaultPlanError {
 
 impl Point {
     /// Every point.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Features,
         Self::Add,
         Self::SetParams,
         Self::GetParams,
         Self::Start,
         Self::Stop,
+        Self::TryStop,
         Self::Delete,
         Self::DeleteAsync,
         Self::Info,
@@ -147,6 +150,7 @@ impl Point {
             Self::GetParams => "get_params",
             Self::Start => "start",
             Self::Stop => "stop",
+            Self::TryStop => "try_stop",
             Self::Delete => "del",
             Self::DeleteAsync => "del_async",
             Self::Info => "info",
@@ -170,6 +174,7 @@ impl Point {
             Command::GetParams(_) => Self::GetParams,
             Command::Start(_) => Self::Start,
             Command::Stop(_) => Self::Stop,
+            Command::TryStop(_) => Self::TryStop,
             Command::Delete(_) => Self::Delete,
             Command::DeleteAsync(_) => Self::DeleteAsync,
             Command::Info(_) => Self::Info,

@@ -10,15 +10,14 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 
-use crate::device::EventReader;
 use crate::model::{
     Condition, CreateOutcome, DeleteOptions, DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec,
     Ensured, Error, ErrorKind, GroupInfo, GroupName, GroupReport, KernelFeatures, ShutdownReport,
     StreamEvent,
 };
 use crate::supervisor::{
-    Admission, AskFeatures, Create, CreateGroup, Delete, DeleteGroup, Describe, Ensure, Force,
-    Groups, List, Shutdown, Supervisor, Wait,
+    Admission, AskFeatures, Create, CreateGroup, Delete, DeleteGroup, Describe, Ensure,
+    EventReader, Force, Groups, List, Shutdown, Supervisor, Wait,
 };
 
 /// Changes of state as they happen ([`Handle::events`]); works on any executor.

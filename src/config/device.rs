@@ -22,7 +22,10 @@ use super::paths;
 use super::problem::Problem;
 use super::schema::MAX_DEVICES;
 use super::suggest::nearest;
-use crate::model::{BlockSize, DeviceId, DeviceName, DeviceSpec, FaultSpec, QueueSpec, TargetSpec};
+use crate::model::{
+    BUSY_TIMEOUT, BlockSize, BusyPolicy, DeviceId, DeviceName, DeviceSpec, FaultSpec, GroupName,
+    Labels, Origin, QueueSpec, TargetSpec,
+};
 
 /// Targets that the crate brings.
 const BUILT_IN: [&str; 3] = ["null", "ram", "loop"];
@@ -61,6 +64,11 @@ struct Keys {
     physical_block: Option<u32>,
     read_only: bool,
     partitions: bool,
+    group: Option<String>,
+    busy: Option<BusyPolicy>,
+    #[serde(deserialize_with = "super::units::duration::optional")]
+    busy_timeout: Option<Duration>,
+    recovery: bool,
     #[serde(deserialize_with = "super::units::duration::optional")]
     delay: Option<Duration>,
     error_at: Option<u64>,
@@ -80,7 +88,7 @@ pub(super) fn make(
     let mut made = Vec::new();
     for (position, entry) in entries.iter().enumerate() {
         let mut keys = defaults.clone();
-        let own = entry.values.iter().filter(|(key, _)| **key != "options");
+        let own = entry.values.iter().filter(|(key, _)| !entry.tables.contains_key(*key));
         keys.extend(
             own.map(|(key, (value, _))| ((*key).to_owned(), Value::new(None, value.clone()))),
         );
@@ -127,6 +135,8 @@ impl Maker<'_> {
         let name = self.name(&mut problems);
         let target = self.target(&mut problems);
         let path = self.path(&mut problems);
+        let group = self.keys.group.as_deref().map(|g| self.template("group", g, &mut problems));
+        let labels = self.labels(&mut problems);
         let mut count = self.keys.count.unwrap_or(1);
         if count > room {
             let message = format!("{count} more devices are too many: {MAX_DEVICES} in all");
@@ -138,7 +148,7 @@ impl Maker<'_> {
         }
         let mut specs = Vec::new();
         for i in 0..count {
-            match self.spec(i, &target, &name, path.as_ref()) {
+            match self.spec(i, &target, &name, path.as_ref(), group.as_ref(), &labels) {
                 Ok(spec) => specs.push(spec),
                 Err(found) => {
                     problems.extend(found);
@@ -170,7 +180,7 @@ impl Maker<'_> {
             }
             custom if self.custom.iter().any(|c| c == custom) => {
                 takes = &["options"];
-                let options = self.entry.options.clone();
+                let options = self.entry.tables.get("options").cloned().unwrap_or_default();
                 target = TargetSpec::Custom { name: custom.to_owned(), options };
             }
             other => {
@@ -225,6 +235,22 @@ impl Maker<'_> {
         Some(template)
     }
 
+    /// The labels, whose values are texts.
+    fn labels(&self, problems: &mut Vec<Problem>) -> Labels {
+        let table = self.entry.tables.get("labels").into_iter().flatten();
+        let mut labels = Labels::new();
+        for (key, value) in table {
+            match value.as_str() {
+                Some(text) => drop(labels.insert(key.clone(), text.to_owned())),
+                None => {
+                    let message = format!("the value of {key} is no string: {value}");
+                    problems.push(self.problem("labels", message));
+                }
+            }
+        }
+        labels
+    }
+
     /// The text as a template of a fleet; without `count` braces mean nothing, except that one
     /// which looks like a number was surely meant as one.
     fn template<'t>(&self, key: &str, text: &'t str, problems: &mut Vec<Problem>) -> Template<'t> {
@@ -247,6 +273,8 @@ impl Maker<'_> {
         target: &TargetSpec,
         name: &Template<'_>,
         path: Option<&Template<'_>>,
+        group: Option<&Template<'_>>,
+        labels: &Labels,
     ) -> Result<DeviceSpec, Vec<Problem>> {
         let keys = self.keys;
         let number = keys.start + i;
@@ -267,11 +295,21 @@ impl Maker<'_> {
             .block(BlockSize { logical: keys.logical_block, physical: keys.physical_block })
             .read_only(keys.read_only)
             .partitions(keys.partitions)
+            .labels(labels.clone())
+            .busy(keys.busy.unwrap_or_default())
+            .busy_timeout(keys.busy_timeout.unwrap_or(BUSY_TIMEOUT))
+            .recovery(keys.recovery)
+            .origin(Origin::Config)
             .faults(FaultSpec {
                 delay: keys.delay,
                 error_at: keys.error_at,
                 panic_at: keys.panic_at,
             });
+        if let Some(group) = group {
+            let group = GroupName::new(group.fill(number))
+                .map_err(|error| vec![self.problem("group", error.to_string())])?;
+            spec = spec.group(group);
+        }
         if let Some(id) = keys.id {
             // The sum fits: an id has 20 bits, a fleet 65,536 devices.
             spec = spec.id(DeviceId(id + i as u32));

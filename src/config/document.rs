@@ -36,8 +36,8 @@ pub(super) struct Entry<'f> {
     pub(super) values: BTreeMap<&'static str, (ValueKind, Range<usize>)>,
     /// Keys that are there, but wrong.
     pub(super) bad: BTreeSet<&'static str>,
-    /// The `options` table.
-    pub(super) options: BTreeMap<String, serde_json::Value>,
+    /// Its tables that are not looked into, by key.
+    pub(super) tables: BTreeMap<&'static str, BTreeMap<String, serde_json::Value>>,
 }
 
 impl Entry<'_> {
@@ -153,7 +153,7 @@ impl<'f> Reader<'f, '_> {
             span: value.span(),
             values: BTreeMap::new(),
             bad: BTreeSet::new(),
-            options: BTreeMap::new(),
+            tables: BTreeMap::new(),
         };
         // Problems are told with the name, and the name may come last.
         let mut wrong: Vec<(&str, Range<usize>, String)> = Vec::new();
@@ -165,7 +165,7 @@ impl<'f> Reader<'f, '_> {
                     wrong.push((name.get_ref(), name.span(), message));
                 }
                 (Some(key), DeValue::Table(table)) if matches!(key.kind, Kind::Table) => {
-                    entry.options = options(table);
+                    entry.tables.insert(key.name, options(table));
                     entry.values.insert(key.name, (ValueKind::Nil, span));
                 }
                 (Some(key), value) => match key.kind.check(&raw(value)) {

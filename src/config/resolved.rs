@@ -79,6 +79,15 @@ impl Serialize for Entry<'_> {
         }
         map.serialize_entry("read_only", &spec.read_only())?;
         map.serialize_entry("partitions", &spec.partitions())?;
+        if let Some(group) = spec.group() {
+            map.serialize_entry("group", group)?;
+        }
+        if !spec.labels().is_empty() {
+            map.serialize_entry("labels", spec.labels())?;
+        }
+        map.serialize_entry("busy", &spec.busy())?;
+        map.serialize_entry("busy_timeout", &duration::text(spec.busy_timeout()))?;
+        map.serialize_entry("recovery", &spec.recovery())?;
         let faults = spec.faults();
         if let Some(delay) = faults.delay {
             map.serialize_entry("delay", &duration::text(delay))?;

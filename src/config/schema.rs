@@ -145,6 +145,36 @@ const DEVICE: &[Key] = &[
         "The kernel looks for partitions when the device starts. Older kernels, such as 6.12, always do.",
     ),
     key(
+        "group",
+        Kind::Text,
+        "none",
+        "Devices of one group are deleted together: a sandbox, a virtual machine. Named as a device is; a fleet may have `{n}` in it.",
+    ),
+    key(
+        "labels",
+        Kind::Table,
+        "empty",
+        "Words of your own for finding devices, as `{ tenant = \"blue\" }`: up to 32, keys of `a-z 0-9 . _ / -`, values of up to 256 bytes.",
+    ),
+    key(
+        "busy",
+        Kind::Word(&["stop", "refuse", "wait"]),
+        "stop",
+        "What a delete does while somebody holds the device (a mount, a process, a device on top): stop it all the same, refuse and name the holders, or wait for them and then refuse.",
+    ),
+    key(
+        "busy_timeout",
+        Kind::Duration(Duration::ZERO, HOUR),
+        "30s",
+        "How long `busy = \"wait\"` waits.",
+    ),
+    key(
+        "recovery",
+        Kind::Bool,
+        "false",
+        "The kernel keeps the device, with its I/O waiting, while it has no server; `quiesce` needs that. It then outlives a daemon that was killed.",
+    ),
+    key(
         "delay",
         Kind::Duration(Duration::ZERO, HOUR),
         "none",
@@ -176,6 +206,10 @@ const DEFAULTS: &[&str] = &[
     "physical_block",
     "read_only",
     "partitions",
+    "group",
+    "busy",
+    "busy_timeout",
+    "recovery",
     "delay",
 ];
 

@@ -20,6 +20,7 @@ mod report;
 mod request;
 mod spec;
 mod state;
+mod target;
 
 pub use error::{Error, ErrorKind, Result, errno_name};
 pub use id::{DeviceId, DeviceName, GroupName, InvalidName, QueueId, Tag};
@@ -35,6 +36,7 @@ pub use report::{ShutdownReport, StageSummary};
 pub use request::{Condition, DeleteOptions, Ensured, GroupInfo, GroupReport, KernelFeatures};
 pub use spec::{
     Backing, BlockSize, DeviceSpec, DeviceSpecBuilder, FaultSpec, LIMITS, Limits, Problem,
-    QueueSpec, TargetSpec,
+    QueueSpec,
 };
 pub use state::{Action, DeviceState, Event, IllegalTransition, lifecycle_mermaid, next};
+pub use target::TargetSpec;

@@ -6,7 +6,6 @@
 //!   embedding   ─┘
 //! ```
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +13,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::policy::{BUSY_TIMEOUT, problem_of as problem_of_labels};
-use super::{BusyPolicy, DeviceId, DeviceName, Error, ErrorKind, GroupName, Labels, Origin};
+use super::{
+    BusyPolicy, DeviceId, DeviceName, Error, ErrorKind, GroupName, Labels, Origin, TargetSpec,
+};
 
 /// Allowed ranges, in one place for validation, documentation and error texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,68 +62,6 @@ impl Default for QueueSpec {
     /// One queue of depth 64 with requests of up to 512 KiB.
     fn default() -> Self {
         Self { count: 1, depth: 64, max_io: 512 << 10 }
-    }
-}
-
-/// What serves the blocks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-pub enum TargetSpec {
-    /// Takes and gives nothing: reads leave the buffer as it is. For measuring.
-    Null {
-        /// Size in bytes.
-        size: u64,
-    },
-    /// Memory; the content goes with the device.
-    Ram {
-        /// Size in bytes.
-        size: u64,
-    },
-    /// A file or a block device.
-    Loop {
-        /// Absolute path.
-        path: PathBuf,
-        /// Bypass the page cache (`O_DIRECT`) where the file allows it.
-        direct: bool,
-    },
-    /// A target that the embedding host registered under `name` with its `Builder`.
-    Custom {
-        /// The registered name.
-        name: String,
-        /// Whatever the target wants to know.
-        options: BTreeMap<String, serde_json::Value>,
-    },
-}
-
-impl TargetSpec {
-    /// The kind as one word, as in the config.
-    #[must_use]
-    pub fn kind(&self) -> &str {
-        match self {
-            Self::Null { .. } => "null",
-            Self::Ram { .. } => "ram",
-            Self::Loop { .. } => "loop",
-            Self::Custom { name, .. } => name,
-        }
-    }
-
-    /// The first key in which two targets that differ do.
-    fn difference(&self, there: &Self) -> &'static str {
-        match (self, there) {
-            (Self::Null { .. }, Self::Null { .. }) | (Self::Ram { .. }, Self::Ram { .. }) => "size",
-            (Self::Loop { path, .. }, Self::Loop { path: other, .. }) if path != other => "path",
-            (Self::Loop { .. }, Self::Loop { .. }) => "direct",
-            (Self::Custom { name, .. }, Self::Custom { name: other, .. }) if name == other => {
-                "options"
-            }
-            _ => "target",
-        }
-    }
-
-    /// Whether opening it may wait, on a file system or on code of the host.
-    #[must_use]
-    pub fn may_block(&self) -> bool {
-        !matches!(self, Self::Null { .. } | Self::Ram { .. })
     }
 }
 
@@ -271,15 +210,6 @@ impl DeviceSpec {
     #[must_use]
     pub fn in_group(mut self, group: GroupName) -> Self {
         self.group = Some(group);
-        self
-    }
-
-    /// The same device with a target of `size` bytes, where the spec is what says the size.
-    #[must_use]
-    pub(crate) fn resized(mut self, to: u64) -> Self {
-        if let TargetSpec::Null { size } | TargetSpec::Ram { size } = &mut self.target {
-            *size = to;
-        }
         self
     }
 

@@ -26,3 +26,5 @@ pub(crate) use messages::{
     AskFeatures, Create, CreateGroup, Delete, DeleteGroup, Describe, Ensure, Force, Groups, List,
     Shutdown, Wait,
 };
+
+pub(crate) use crate::device::EventReader;

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod asks;
 mod errors;
 mod faults;
+mod groups;
 mod histories;
 mod law;
 mod layers;

@@ -29,6 +29,11 @@ target = 'loop'
 path = '/srv/a b.img'
 direct = true
 read_only = true
+group = 'vm-1'
+labels = { tenant = 'blue', 'app/role' = 'db' }
+busy = 'wait'
+busy_timeout = '5s'
+recovery = true
 [[device]]
 name = 'c'
 target = 'mine'
@@ -85,6 +90,9 @@ fn the_resolved_config_as_json() {
           "physical_block": 8192,
           "read_only": false,
           "partitions": false,
+          "busy": "stop",
+          "busy_timeout": "30s",
+          "recovery": false,
           "delay": "5ms",
           "error_at": 1,
           "panic_at": 2,
@@ -102,6 +110,9 @@ fn the_resolved_config_as_json() {
           "physical_block": 8192,
           "read_only": false,
           "partitions": false,
+          "busy": "stop",
+          "busy_timeout": "30s",
+          "recovery": false,
           "delay": "5ms",
           "error_at": 1,
           "panic_at": 2,
@@ -117,6 +128,14 @@ fn the_resolved_config_as_json() {
           "max_io": 524288,
           "read_only": true,
           "partitions": false,
+          "group": "vm-1",
+          "labels": {
+            "app/role": "db",
+            "tenant": "blue"
+          },
+          "busy": "wait",
+          "busy_timeout": "5s",
+          "recovery": true,
           "origin": "DIR/x.toml:17:1"
         },
         {
@@ -138,7 +157,10 @@ fn the_resolved_config_as_json() {
           "max_io": 524288,
           "read_only": false,
           "partitions": false,
-          "origin": "DIR/x.toml:23:1"
+          "busy": "stop",
+          "busy_timeout": "30s",
+          "recovery": false,
+          "origin": "DIR/x.toml:28:1"
         }
       ]
     }

@@ -64,7 +64,8 @@ fn effects() -> Vec<(Effect, &'static str)> {
 
 /// Texts of plans that strike the second device, in every stage that a life goes through.
 fn plans(kernel: &KernelProfile) -> Vec<String> {
-    let never_sent = [Point::Features, Point::GetParams];
+    // In a life without special wishes.
+    let never_sent = [Point::Features, Point::GetParams, Point::TryStop];
     let mut plans = Vec::new();
     for point in Point::ALL {
         let other_delete = match kernel.delete_async {

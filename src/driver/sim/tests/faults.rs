@@ -97,6 +97,7 @@ async fn whole_life(driver: &SimDriver, told: &Rc<RefCell<Vec<String>>>) -> Resu
     driver.execute(Command::Info(id)).await?;
     sleep(Duration::from_millis(1)).await;
     told.borrow_mut().append(&mut heard.lock().expect("no panic"));
+    driver.execute(Command::TryStop(id)).await?;
     server.stop().await?;
     server.join().await;
     driver.execute(Command::DeleteAsync(id)).await?;

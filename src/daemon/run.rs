@@ -79,6 +79,8 @@ pub struct Ended {
 #[must_use]
 pub fn run(options: Options) -> Ended {
     let log = options.log.new(o!("component" => "daemon"));
+    // The first runtime of a process makes a pair of sockets for signals, which stays for good.
+    drop(tokio::runtime::Builder::new_current_thread().enable_all().build());
     let census = Census::take();
     let ended = match start(options, &log) {
         Ok((running, day)) => futures::executor::block_on(day.run(running)),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::args::Bench;
+use super::complete::Shell;
+use super::verbs::args::Verb;
 
 /// Owns Linux ublk block devices: brings them up, serves them, takes them all down.
 #[derive(Debug, Parser)]
@@ -22,10 +24,15 @@ pub(super) enum Command {
     Check(Check),
     /// Say what this host can do, and what is missing.
     Doctor(Format),
-    /// List the ublk devices of this host, whoever made them.
-    List(List),
+    #[command(flatten)]
+    Verb(Verb),
     /// Measure this host: how fast devices come and go, and what they cost.
     Bench(Bench),
+    /// Print the script that makes a shell complete commands, options and names of devices.
+    Completions {
+        #[arg(value_enum)]
+        shell: Shell,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -54,15 +61,6 @@ pub(super) struct Run {
 pub(super) struct Check {
     #[command(flatten)]
     pub(super) config: ConfigArgs,
-    #[command(flatten)]
-    pub(super) format: Format,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct List {
-    /// Where the daemon keeps its links, for the names.
-    #[arg(long, value_name = "DIR", default_value = "/run/ublkd")]
-    pub(super) run_dir: PathBuf,
     #[command(flatten)]
     pub(super) format: Format,
 }

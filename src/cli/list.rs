@@ -1,16 +1,20 @@
-//! `ublkd list`: the ublk devices of this host as the kernel has them, with the names that a
+//! `ublkd list --kernel`: the ublk devices of this host as the kernel has them, with the names that a
 //! daemon's links give them. It asks the kernel, not a daemon, so that nothing is missed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::args::List;
+use serde_json::json;
+
+use super::client::Failure;
+use super::output::{Output, Shown};
 use super::render::{self, host::NamedDevice};
-use super::{complain, finish, on_kernel};
+use super::verbs::args::List;
+use super::{complain, on_kernel};
 use crate::daemon::ExitStatus;
 use crate::model::ErrorKind;
 
-pub(super) fn list(args: &List) -> ExitStatus {
+pub(super) fn list(args: &List) -> Result<(), Failure> {
     let names = names(&args.run_dir);
     let devices = on_kernel(async |driver| {
         let mut devices = Vec::new();
@@ -27,10 +31,11 @@ pub(super) fn list(args: &List) -> ExitStatus {
         }
         Ok(devices)
     });
-    finish(devices.and_then(|devices| match args.format.json {
-        true => render::json(&devices),
-        false => Ok(render::host::kernel_devices(&devices)),
-    }))
+    let devices = devices.map_err(|e| Failure::new(ExitStatus::RunFailed, e.to_string()))?;
+    let value = json!({ "items": &devices });
+    let nodes = devices.iter().map(|named| named.device.id.block_path());
+    let people = |_| render::host::kernel_devices(&devices);
+    Output::show(args.ask.output, &Shown { value: &value, names: nodes, people: &people })
 }
 
 /// Names by the node that they link to. Without a run directory nothing has a name.

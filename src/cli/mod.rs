@@ -6,12 +6,21 @@
 mod args;
 mod bench;
 mod check;
+mod client;
+mod complete;
 mod doctor;
 mod drivers;
 mod list;
+mod output;
+#[cfg(test)]
+mod pages;
+mod progress;
 pub mod render;
 mod report;
 mod run;
+mod top;
+mod verbs;
+mod view;
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -37,13 +46,17 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    if complete::answered() {
+        return ExitCode::SUCCESS;
+    }
     let status = match Cli::try_parse() {
         Ok(cli) => match cli.command {
             Command::Run(run) => run::run(*run),
             Command::Check(check) => check::check(&check),
             Command::Doctor(format) => doctor::doctor(format),
-            Command::List(list) => list::list(&list),
             Command::Bench(bench) => bench::bench(&bench),
+            Command::Completions { shell } => finish(Ok(complete::script(shell))),
+            Command::Verb(verb) => verbs::run(&verb),
         },
         Err(error) => {
             // Help and version are asked for; everything else is bad usage.
@@ -87,7 +100,7 @@ fn finish(result: Result<String, Error>) -> ExitStatus {
     let printed = result
         .and_then(|text| say(&text).map_err(|e| Error::from_io(&e, "the result was not written")));
     match printed {
-        Ok(()) => ExitStatus::Clean,
+        Ok(_) => ExitStatus::Clean,
         Err(error) => {
             complain(&error);
             ExitStatus::RunFailed
@@ -100,12 +113,13 @@ fn complain(text: &dyn Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Prints text that ends its own lines to stdout. A reader that has gone (`ublkd list | head`) has seen enough.
-fn say(text: &str) -> io::Result<()> {
+/// Prints text that ends its own lines to stdout. A reader that has gone (`ublkd list | head`) has
+/// seen enough: then it says false.
+fn say(text: &str) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true),
     }
 }
 

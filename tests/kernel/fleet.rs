@@ -96,15 +96,20 @@ fn f42_f51_devices_are_listed_as_json_and_nothing_else() -> Outcome {
         "#,
     )?;
     let run_dir = guest.path("run");
-    let list = Process::new(UBLKD).args(["list", "--json", "--run-dir"]).arg(&run_dir).output()?;
+    let list = |more: &[&str]| {
+        let mut command = Process::new(UBLKD);
+        command.args(["list", "--kernel", "--run-dir"]).arg(&run_dir).args(more).output()
+    };
+    let table = list(&[])?;
+    let list = list(&["-o", "json"])?;
     assert!(list.status.success());
     assert_eq!(String::from_utf8_lossy(&list.stderr), "");
-    let list: Vec<Value> = serde_json::from_slice(&list.stdout)?;
+    let list: Value = serde_json::from_slice(&list.stdout)?;
+    let list = list["items"].as_array().ok_or("no items")?;
     let told: Vec<_> = list.iter().map(|d| (d["name"].as_str(), d["id"].as_u64())).collect();
     let expected = [("first", 0), ("far", 129), ("farther-0", 70000), ("farther-1", 70001)];
     assert_eq!(told, expected.map(|(name, id)| (Some(name), Some(id))));
     assert!(list.iter().all(|device| device["state"] == "live"), "{list:#?}");
-    let table = Process::new(UBLKD).args(["list", "--run-dir"]).arg(&run_dir).output()?;
     assert!(String::from_utf8_lossy(&table.stdout).contains("farther-1"));
     daemon.stop()?;
     Ok(())

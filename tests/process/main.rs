@@ -2,6 +2,7 @@
 //! report, and what it says when something breaks.
 #![allow(clippy::unwrap_used)]
 
+mod client;
 mod config;
 mod faults;
 mod limits;

@@ -1,7 +1,7 @@
 //! What the commands print: tables for people, JSON for programs.
 //!
 //! ```text
-//!   DeviceInfo …   ─ devices ──┐
+//!   a daemon's answers ────────┐
 //!   Config         ─ resolved ─┼─> String ──> stdout
 //!   ShutdownReport ─ shutdown ─┘
 //! ```
@@ -9,16 +9,22 @@
 //! Invariants: pure functions from values to text, ended by a newline; thousands of devices are
 //! summed up unless all of them are asked for.
 
+mod answers;
+mod description;
 mod devices;
 pub mod host;
 pub mod measured;
 mod resolved;
 mod shutdown;
 mod table;
+mod yaml;
 
-pub use devices::devices;
+pub use answers::{ended, event, groups};
+pub use description::description;
+pub(super) use devices::devices;
 pub use resolved::resolved;
 pub use shutdown::shutdown;
+pub use yaml::yaml;
 
 use serde::Serialize;
 

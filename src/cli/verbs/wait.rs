@@ -1,0 +1,72 @@
+//! `wait`: until devices are in a state.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::args::Wait;
+use super::devices::one;
+use crate::cli::client::{Client, Failure};
+use crate::cli::output::{Output, Shown, print};
+use crate::daemon::ExitStatus;
+use crate::model::{DeviceName, DeviceState};
+
+/// Time between two looks: short for people, long for a daemon.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) fn wait(args: &Wait) -> Result<(), Failure> {
+    let client = args.ask.at.client()?;
+    let end = Instant::now() + args.ask.at.change();
+    let mut devices = Vec::new();
+    for name in &args.names {
+        let device = wait_for(&client, args, name, end)?;
+        if matches!(args.ask.output, None | Some(Output::Wide)) {
+            print(&format!(
+                "device/{name} {}\n",
+                state(&device).map_or("absent", DeviceState::as_str)
+            ))?;
+        }
+        devices.push(device);
+    }
+    if matches!(args.ask.output, None | Some(Output::Wide)) {
+        return Ok(());
+    }
+    let value = json!({ "items": &devices });
+    let names = args.names.iter().map(|name| format!("device/{name}"));
+    Output::show(args.ask.output, &Shown { value: &value, names, people: &|_| String::new() })
+}
+
+/// The device when it is as it shall be; null when it shall not be and is not.
+fn wait_for(
+    client: &Client,
+    args: &Wait,
+    name: &DeviceName,
+    end: Instant,
+) -> Result<Value, Failure> {
+    loop {
+        let device = match one(client, &args.ask.at, name.as_str()) {
+            Err(failure) if failure.status == ExitStatus::NotFound => Value::Null,
+            answered => answered?,
+        };
+        let now = state(&device);
+        if args.goal.is_met(now) {
+            return Ok(device);
+        }
+        let told = now.map_or("absent", DeviceState::as_str);
+        if args.goal.is_out_of_reach(now) {
+            let error = device["error"].as_str().map(|error| format!(": {error}"));
+            let text = format!("device {name} is {told} and stays so{}", error.unwrap_or_default());
+            return Err(Failure::new(ExitStatus::RunFailed, text));
+        }
+        if Instant::now() >= end {
+            let within = humantime::format_duration(args.ask.at.change());
+            let text = format!("device {name} is {told} after {within} still");
+            return Err(Failure::new(ExitStatus::Timeout, text));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn state(device: &Value) -> Option<DeviceState> {
+    serde_json::from_value(device["state"].clone()).ok()
+}

@@ -13,11 +13,11 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 use crate::model::{
     Condition, CreateOutcome, DeleteOptions, DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec,
     Ensured, Error, ErrorKind, GroupInfo, GroupName, GroupReport, KernelFeatures, ShutdownReport,
-    StreamEvent,
+    Snapshot, StreamEvent,
 };
 use crate::supervisor::{
     Admission, AskFeatures, Create, CreateGroup, Delete, DeleteGroup, Describe, Ensure,
-    EventReader, Force, Groups, List, Shutdown, Supervisor, Wait,
+    EventReader, Force, Groups, List, Measure, Shutdown, Supervisor, Wait,
 };
 
 /// Changes of state as they happen ([`Handle::events`]); works on any executor.
@@ -190,6 +190,20 @@ impl Handle {
     #[must_use]
     pub fn events(&self, from: Option<u64>) -> EventStream {
         self.events.stream(from)
+    }
+
+    /// Every device, what was done so far, and what is in use: what metrics are made of.
+    ///
+    /// # Errors
+    /// When the supervisor has ended.
+    pub async fn snapshot(&self) -> Result<Snapshot, Error> {
+        let mut snapshot = self.ask(Measure).await?;
+        snapshot.mailbox = self.admission.occupancy();
+        let overloaded = self.admission.refused();
+        if overloaded > 0 {
+            snapshot.tally.refusals.insert(ErrorKind::Overloaded, overloaded);
+        }
+        Ok(snapshot)
     }
 
     /// Operations that wait for a worker now.

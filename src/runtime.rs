@@ -195,6 +195,7 @@ impl Builder {
             features: Default::default(),
             stage_bound: self.command_timeout,
             owners: Default::default(),
+            tally: Default::default(),
         };
         let admission = Admission::new(self.mailbox);
         let events = env.events.reader();

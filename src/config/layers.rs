@@ -5,7 +5,7 @@
 //!   file 1 ─ file 2 ─ … ─ UBLKD__SECTION__KEY ─ --set section.key=value ──> Settings
 //! ```
 //!
-//! Only `[supervisor]`, `[log]` and `[defaults]` are layered; `[[device]]` lists are concatenated.
+//! Only `[supervisor]`, `[log]`, `[metrics]` and `[defaults]` are layered; `[[device]]` lists are concatenated.
 //!
 //! Invariants: a layer holds checked values only, so merging cannot fail on them; variables are
 //! matched letter by letter and nothing with our prefix is passed over (fault F80).
@@ -22,7 +22,7 @@ use super::problem::Problem;
 use super::schema::{Key, Section};
 use super::source::Place;
 use super::suggest::{instead, nearest};
-use super::{LogConfig, SupervisorConfig, paths};
+use super::{LogConfig, MetricsConfig, SupervisorConfig, paths};
 
 const NO_DEVICES: &str = "names no key: devices are set in files only, their defaults here too";
 
@@ -56,6 +56,7 @@ impl Source for Layer {
 pub(super) struct Settings {
     pub(super) supervisor: SupervisorConfig,
     pub(super) log: LogConfig,
+    pub(super) metrics: MetricsConfig,
     /// `[defaults]`, each with its origin.
     pub(super) defaults: Map<String, Value>,
 }
@@ -71,6 +72,8 @@ pub(super) fn merge(layers: Vec<Layer>) -> Result<Settings, config::ConfigError>
         supervisor: SupervisorConfig,
         #[serde(default)]
         log: LogConfig,
+        #[serde(default)]
+        metrics: MetricsConfig,
     }
     let builder =
         layers.into_iter().fold(config::Config::builder(), |b, layer| b.add_source(layer));
@@ -79,8 +82,8 @@ pub(super) fn merge(layers: Vec<Layer>) -> Result<Settings, config::ConfigError>
         Err(config::ConfigError::NotFound(_)) => Map::new(),
         defaults => defaults?,
     };
-    let Typed { supervisor, log } = merged.try_deserialize()?;
-    Ok(Settings { supervisor, log, defaults })
+    let Typed { supervisor, log, metrics } = merged.try_deserialize()?;
+    Ok(Settings { supervisor, log, metrics, defaults })
 }
 
 /// Checks a value of a layered section, and makes its paths absolute.
@@ -162,6 +165,6 @@ pub(super) fn flags(flags: &[(String, String)], rank: usize, problems: &mut Vec<
 }
 
 fn layered_keys() -> impl Iterator<Item = (Section, &'static Key)> {
-    let layered = [Section::Supervisor, Section::Log, Section::Defaults];
-    layered.into_iter().flat_map(|section| section.keys().map(move |key| (section, key)))
+    let layered = Section::ALL.into_iter().filter(|section| *section != Section::Device);
+    layered.flat_map(|section| section.keys().map(move |key| (section, key)))
 }

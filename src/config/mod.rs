@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   files, fragments ─ source ─ document ─┬─ Layer ────┐
-//!   UBLKD__… ─────────────────────────────┼─ Layer ────┼─ layers ──> SupervisorConfig, LogConfig
+//!   UBLKD__… ─────────────────────────────┼─ Layer ────┼─ layers ──> SupervisorConfig, LogConfig, …
 //!   flags ────────────────────────────────┼─ Layer ────┘     │ [defaults]
 //!                                         └─ Entry … ─ device ─ conflict ──> ConfiguredDevice …
 //! ```
@@ -34,7 +34,7 @@ mod units;
 
 pub use problem::{ConfigError, Problem};
 pub use schema::reference_markdown;
-pub use settings::{LogConfig, LogFormat, LogLevel, OnFailure, SupervisorConfig};
+pub use settings::{LogConfig, LogFormat, LogLevel, MetricsConfig, OnFailure, SupervisorConfig};
 pub use source::MAX_BYTES;
 pub use units::{parse_duration, parse_size, size_text};
 
@@ -52,6 +52,8 @@ pub struct Config {
     pub supervisor: SupervisorConfig,
     /// `[log]`.
     pub log: LogConfig,
+    /// `[metrics]`.
+    pub metrics: MetricsConfig,
     /// All devices, fleets expanded, in the order of the files.
     pub devices: Vec<ConfiguredDevice>,
 }
@@ -173,6 +175,11 @@ impl Sources {
             spec: made.spec,
         };
         let devices = made.into_iter().map(configured).collect();
-        Ok(Config { supervisor: settings.supervisor, log: settings.log, devices })
+        Ok(Config {
+            supervisor: settings.supervisor,
+            log: settings.log,
+            metrics: settings.metrics,
+            devices,
+        })
     }
 }

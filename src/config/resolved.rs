@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::units::duration;
-use super::{Config, ConfiguredDevice, LogConfig, SupervisorConfig};
+use super::{Config, ConfiguredDevice, LogConfig, MetricsConfig, SupervisorConfig};
 use crate::model::{Error, ErrorKind, TargetSpec};
 
 impl Config {
@@ -21,10 +21,16 @@ impl Config {
         struct Document<'a> {
             supervisor: &'a SupervisorConfig,
             log: &'a LogConfig,
+            metrics: &'a MetricsConfig,
             device: Vec<Entry<'a>>,
         }
         let device = self.devices.iter().map(|device| Entry { device, origin: false }).collect();
-        let document = Document { supervisor: &self.supervisor, log: &self.log, device };
+        let document = Document {
+            supervisor: &self.supervisor,
+            log: &self.log,
+            metrics: &self.metrics,
+            device,
+        };
         toml::to_string(&document).map_err(|error| {
             Error::new(ErrorKind::Internal, format!("cannot write the config: {error}"))
         })
@@ -32,12 +38,13 @@ impl Config {
 }
 
 impl Serialize for Config {
-    /// `supervisor`, `log` and `devices`, each device with its `origin`.
+    /// `supervisor`, `log`, `metrics` and `devices`, each device with its `origin`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let entry = |device| Entry { device, origin: true };
-        let mut map = serializer.serialize_map(Some(3))?;
+        let mut map = serializer.serialize_map(Some(4))?;
         map.serialize_entry("supervisor", &self.supervisor)?;
         map.serialize_entry("log", &self.log)?;
+        map.serialize_entry("metrics", &self.metrics)?;
         map.serialize_entry("devices", &self.devices.iter().map(entry).collect::<Vec<_>>())?;
         map.end()
     }

@@ -81,6 +81,13 @@ const LOG: &[Key] = &[
     ),
 ];
 
+const METRICS: &[Key] = &[key(
+    "per_device_max",
+    Kind::Integer(0, MAX_DEVICES),
+    "1000",
+    "Most devices that have metrics of their own, the first ones by name; the sums have all. 0 switches them off.",
+)];
+
 const SIZE: Kind = Kind::Size(LIMITS.block_min as u64, LIMITS.size_max);
 const BLOCK: Kind = Kind::Size(LIMITS.block_min as u64, LIMITS.block_max as u64);
 const PHYSICAL: Kind = Kind::Size(LIMITS.block_min as u64, 1 << 20);
@@ -218,17 +225,20 @@ const DEFAULTS: &[&str] = &[
 pub(super) enum Section {
     Supervisor,
     Log,
+    Metrics,
     Defaults,
     Device,
 }
 
 impl Section {
-    pub(super) const ALL: [Self; 4] = [Self::Supervisor, Self::Log, Self::Defaults, Self::Device];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Supervisor, Self::Log, Self::Metrics, Self::Defaults, Self::Device];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Supervisor => "supervisor",
             Self::Log => "log",
+            Self::Metrics => "metrics",
             Self::Defaults => "defaults",
             Self::Device => "device",
         }
@@ -239,6 +249,7 @@ impl Section {
         let (keys, only) = match self {
             Self::Supervisor => (SUPERVISOR, None),
             Self::Log => (LOG, None),
+            Self::Metrics => (METRICS, None),
             Self::Defaults => (DEVICE, Some(DEFAULTS)),
             Self::Device => (DEVICE, None),
         };

@@ -1,4 +1,4 @@
-//! The settings that are not devices, typed: `[supervisor]` and `[log]`.
+//! The settings that are not devices, typed: `[supervisor]`, `[log]`, `[metrics]`.
 //!
 //! Invariant: the values of a loaded config are in the ranges that are told here; the table in
 //! `schema` has the same defaults (a test compares them).
@@ -51,6 +51,20 @@ pub enum OnFailure {
     Continue,
     /// Everything is shut down again.
     Abort,
+}
+
+/// What is measured: the section `[metrics]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MetricsConfig {
+    /// Most devices that have series of their own, 0 to 65536.
+    pub per_device_max: usize,
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        Self { per_device_max: 1000 }
+    }
 }
 
 /// What is logged and how: the section `[log]`.

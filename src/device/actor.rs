@@ -101,9 +101,13 @@ impl Device {
 
     fn started(&mut self, ended: Ended<Result<(), Error>>, ctx: &mut Context<Self>) {
         let event = match self.survived(ended).and_then(|result| result) {
-            Ok(()) => Event::Started,
+            Ok(()) => {
+                self.env.tally.borrow_mut().created(&self.body.times());
+                Event::Started
+            }
             Err(error) => {
                 slog::error!(self.body.log.borrow(), "start failed: {error}"; "kind" => error.kind().as_str());
+                self.env.tally.borrow_mut().not_created(error.kind());
                 self.body.set_error(error);
                 Event::StartFailed
             }
@@ -142,6 +146,7 @@ impl Device {
             outcome.left = self.body.remains();
             (outcome, Event::Remains)
         });
+        self.env.tally.borrow_mut().ended(&outcome);
         // Before the observer is told, which may panic.
         self.body.keep(outcome.clone());
         if self.apply(event) == Action::Report {
@@ -175,7 +180,9 @@ impl Device {
         }
         let kind = if self.body.panicked() { OutcomeKind::Panicked } else { OutcomeKind::Failed };
         self.body.set_error(error.clone());
-        self.body.keep(self.body.outcome_now(kind, Some(error)));
+        let outcome = self.body.outcome_now(kind, Some(error));
+        self.env.tally.borrow_mut().ended(&outcome);
+        self.body.keep(outcome);
         self.body.finish();
     }
 }

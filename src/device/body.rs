@@ -142,6 +142,11 @@ impl Body {
         history.stage_since = now;
     }
 
+    /// How long each stage so far has taken.
+    pub(super) fn times(&self) -> StageTimes {
+        self.history.borrow().times.clone()
+    }
+
     /// Begins a teardown: the report tells its stages, not those of a start that went well.
     pub(super) fn enter_teardown(&self) {
         self.enter(Stage::Wait);
@@ -229,7 +234,7 @@ impl Body {
     /// It is in service: tells its creators.
     pub(super) fn announce(&self) {
         let Some(id) = self.id() else { return };
-        let stages = self.history.borrow().times.clone();
+        let stages = self.times();
         let outcome = CreateOutcome { name: self.name().clone(), id, stages };
         let waiting = std::mem::take(&mut self.waiters.borrow_mut().start);
         for reply in waiting {

@@ -36,7 +36,7 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 
 use crate::driver::{Driver, Features};
-use crate::model::{DeviceId, DeviceName, Observer};
+use crate::model::{DeviceId, DeviceName, Observer, Tally};
 use crate::target::Registry;
 
 pub(crate) use actor::Device;
@@ -65,6 +65,8 @@ pub(crate) struct Env {
     /// Whose an id is by now: the kernel gives an id again as soon as it is free, so an id that
     /// another device got is free of the one before.
     pub(crate) owners: RefCell<BTreeMap<DeviceId, DeviceName>>,
+    /// What was done so far, for metrics.
+    pub(crate) tally: RefCell<Tally>,
 }
 
 impl Env {

@@ -196,6 +196,7 @@ impl Course<'_> {
         queues.stop();
         match bounded(self.bound(), queues.join()).await {
             Ok(exits) => {
+                self.env.tally.borrow_mut().past(queues.stats());
                 lease.consume();
                 for exit in exits {
                     if let QueueExitCause::Failed(why) = exit.cause {

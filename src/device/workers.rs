@@ -9,6 +9,8 @@ use std::rc::Rc;
 
 use futures::channel::oneshot;
 
+use crate::model::Occupancy;
+
 /// Which queue a waiter stands in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -76,6 +78,12 @@ impl Workers {
             // Nobody drops a grant unsent while `self` keeps the schedule alive.
             Err(oneshot::Canceled) => Slot(None),
         }
+    }
+
+    /// How many operations run, of how many that may.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        let schedule = self.0.borrow();
+        Occupancy { used: schedule.running, limit: schedule.limit }
     }
 
     fn pump(&self) {

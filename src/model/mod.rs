@@ -20,6 +20,7 @@ mod report;
 mod request;
 mod spec;
 mod state;
+mod tally;
 mod target;
 
 pub use error::{Error, ErrorKind, Result, errno_name};
@@ -39,4 +40,5 @@ pub use spec::{
     QueueSpec,
 };
 pub use state::{Action, DeviceState, Event, IllegalTransition, lifecycle_mermaid, next};
+pub use tally::{Occupancy, Operation, Snapshot, Tally};
 pub use target::TargetSpec;

@@ -119,6 +119,7 @@ impl Handler<Create> for Supervisor {
     fn handle(&mut self, create: Create, ctx: &mut Context<Self>) -> Self::Result {
         let name = create.spec.name().clone();
         if let Some(refusal) = self.refusal(&create.spec) {
+            self.env.tally.borrow_mut().refused(refusal.kind());
             return Box::pin(async move { Err(refusal) });
         }
         let body = Body::new(create.spec, &self.device_log);

@@ -6,28 +6,32 @@
 //! a worker takes the operation up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::model::{Error, ErrorKind};
+use crate::model::{Error, ErrorKind, Occupancy};
 
 /// The places in the supervisor's mailbox.
 #[derive(Clone)]
 pub(crate) struct Admission {
     places: Arc<Semaphore>,
     capacity: usize,
+    refused: Arc<AtomicU64>,
 }
 
 impl Admission {
     /// At most `capacity` (at least 1) operations wait at once.
     pub(crate) fn new(capacity: usize) -> Self {
         let capacity = capacity.clamp(1, Semaphore::MAX_PERMITS);
-        Self { places: Arc::new(Semaphore::new(capacity)), capacity }
+        let places = Arc::new(Semaphore::new(capacity));
+        Self { places, capacity, refused: Arc::default() }
     }
 
     /// A permit now, or [`ErrorKind::Overloaded`].
     pub(crate) fn try_enter(&self) -> Result<OwnedSemaphorePermit, Error> {
         Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
             Error::new(
                 ErrorKind::Overloaded,
                 format!("{} operations wait already: the mailbox is full", self.capacity),
@@ -47,6 +51,16 @@ impl Admission {
     /// Operations that hold a permit now.
     pub(crate) fn waiting(&self) -> usize {
         self.capacity - self.places.available_permits()
+    }
+
+    /// Places that are taken, and those there are.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        Occupancy { used: self.waiting(), limit: self.capacity }
+    }
+
+    /// How often there was no place.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 }
 

@@ -8,10 +8,11 @@ use futures::stream::BoxStream;
 use tokio::time::timeout;
 
 use super::actor::Supervisor;
-use super::messages::{AskFeatures, Describe, List, Wait};
+use super::messages::{AskFeatures, Describe, List, Measure, Wait};
 use crate::driver::Features;
 use crate::model::{
-    Condition, DeviceInfo, DeviceName, DeviceState, Error, ErrorKind, KernelFeatures, StreamEvent,
+    Condition, DeviceInfo, DeviceName, DeviceState, Error, ErrorKind, KernelFeatures, Occupancy,
+    Snapshot, StreamEvent,
 };
 
 impl Handler<List> for Supervisor {
@@ -19,6 +20,20 @@ impl Handler<List> for Supervisor {
 
     fn handle(&mut self, _: List, _: &mut Context<Self>) -> Self::Result {
         MessageResult(self.devices.values().map(|entry| entry.body.info()).collect())
+    }
+}
+
+impl Handler<Measure> for Supervisor {
+    type Result = MessageResult<Measure>;
+
+    fn handle(&mut self, _: Measure, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(Snapshot {
+            devices: self.devices.values().map(|entry| entry.body.info()).collect(),
+            tally: self.env.tally.borrow().clone(),
+            // The mailbox is in front of this actor: the handle knows it.
+            mailbox: Occupancy::default(),
+            workers: self.env.workers.occupancy(),
+        })
     }
 }
 

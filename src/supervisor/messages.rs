@@ -8,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::model::{
     Condition, CreateOutcome, DeleteOptions, DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec,
     Ensured, Error, GroupInfo, GroupName, GroupReport, KernelFeatures, PanicReport, ShutdownReport,
+    Snapshot,
 };
 
 /// Bring a device up.
@@ -39,6 +40,11 @@ pub(crate) struct Delete {
 #[derive(Message)]
 #[rtype(result = "Vec<DeviceInfo>")]
 pub(crate) struct List;
+
+/// Every device, what was done, and what is in use.
+#[derive(Message)]
+#[rtype(result = "Snapshot")]
+pub(crate) struct Measure;
 
 /// One device, with its holders.
 #[derive(Message)]

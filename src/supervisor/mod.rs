@@ -24,7 +24,7 @@ pub(crate) use actor::Supervisor;
 pub(crate) use admission::Admission;
 pub(crate) use messages::{
     AskFeatures, Create, CreateGroup, Delete, DeleteGroup, Describe, Ensure, Force, Groups, List,
-    Shutdown, Wait,
+    Measure, Shutdown, Wait,
 };
 
 pub(crate) use crate::device::EventReader;

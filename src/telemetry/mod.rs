@@ -1,5 +1,5 @@
 //! What the process tells the world about itself: log lines, bridged lines of libraries, panics,
-//! the shutdown report.
+//! the shutdown report, metrics.
 //!
 //! ```text
 //!   rooms ─ slog ───────────┐
@@ -14,6 +14,7 @@
 pub mod bridge;
 pub mod context;
 pub mod logging;
+pub mod metrics;
 mod overflow;
 pub mod panics;
 

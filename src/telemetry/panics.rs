@@ -12,12 +12,21 @@
 
 use std::io::Write;
 use std::panic::PanicHookInfo;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use slog::{Logger, crit};
 
 use super::context;
 use crate::model::PanicReport;
 use crate::sys::panic;
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// How many panics the hook has seen, those that were caught too.
+#[must_use]
+pub fn count() -> u64 {
+    COUNT.load(Ordering::Relaxed)
+}
 
 /// Replaces the process's panic hook by one that logs to `log`.
 pub fn install(log: &Logger) {
@@ -27,6 +36,7 @@ pub fn install(log: &Logger) {
 fn hook(log: &Logger) -> impl Fn(&PanicHookInfo<'_>) + Send + Sync + 'static {
     let log = context::component(log, "panic");
     move |info| {
+        COUNT.fetch_add(1, Ordering::Relaxed);
         let location = info.location().map(ToString::to_string);
         let earlier = location.clone().and_then(panic::set_location);
         let report = PanicReport { location, ..PanicReport::from_payload(info.payload()) };

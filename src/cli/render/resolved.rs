@@ -63,7 +63,7 @@ fn row(first: &ConfiguredDevice, last: &ConfiguredDevice, count: usize) -> [Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{LogConfig, Origin, SupervisorConfig};
+    use crate::config::{LogConfig, MetricsConfig, Origin, SupervisorConfig};
     use crate::model::{DeviceId, DeviceName, DeviceSpec};
     use insta::assert_snapshot;
 
@@ -86,7 +86,12 @@ mod tests {
             })
             .collect();
         devices.push(device("scratch", 9, TargetSpec::Ram { size: 64 << 20 }, None));
-        Config { supervisor: SupervisorConfig::default(), log: LogConfig::default(), devices }
+        Config {
+            supervisor: SupervisorConfig::default(),
+            log: LogConfig::default(),
+            metrics: MetricsConfig::default(),
+            devices,
+        }
     }
 
     #[test]

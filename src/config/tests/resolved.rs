@@ -77,6 +77,9 @@ fn the_resolved_config_as_json() {
         "level": "debug",
         "format": "terminal"
       },
+      "metrics": {
+        "per_device_max": 1000
+      },
       "devices": [
         {
           "name": "n0",
@@ -171,7 +174,7 @@ fn the_resolved_config_as_json() {
 fn the_documented_defaults_are_the_real_ones() {
     let fixture = Fixture::new(&[("x.toml", "[[device]]\nname='a'\ntarget='null'\nsize='1M'\n")]);
     let plain = fixture.load(&["x.toml"]);
-    for section in [Section::Supervisor, Section::Log] {
+    for section in [Section::Supervisor, Section::Log, Section::Metrics] {
         for key in section.keys() {
             let name = format!("{}.{}", section.name(), key.name);
             let same = fixture.sources(&["x.toml"]).flag(&name, key.default).load();
@@ -208,6 +211,7 @@ fn the_example_configs_load() {
     let config = load("ublkd.toml");
     assert_eq!(config.supervisor, crate::config::SupervisorConfig::default());
     assert_eq!(config.log, crate::config::LogConfig::default());
+    assert_eq!(config.metrics, crate::config::MetricsConfig::default());
     assert_eq!(load("fleet.toml").devices.len(), 4000);
 }
 

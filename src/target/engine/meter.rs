@@ -15,13 +15,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::control::QueueControl;
 use crate::model::{IoStats, Latency, OpStats, Tag};
 use crate::target::{Op, Request};
 
-/// Kinds of requests, by their place in the counters.
+/// Kinds of requests; the counters are in the order of [`Op`].
 const OPS: usize = 5;
 
 /// [`IoStats`] that one thread counts and any thread reads.
@@ -44,11 +44,10 @@ struct OpCounters {
 /// What one queue counts with.
 pub(super) struct Meter {
     control: Arc<QueueControl>,
-    zero: Instant,
-    /// When the request of each tag came, in nanoseconds from `zero`.
-    came: Vec<u64>,
+    /// When the request of each tag came.
+    came: Vec<Instant>,
     /// The time of this round, once somebody has asked.
-    now: Option<u64>,
+    now: Option<Instant>,
     /// Requests that came in this round and were answered in it, by kind.
     at_once: [u64; OPS],
     in_flight: u64,
@@ -59,22 +58,11 @@ fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
 }
 
-fn place(op: Op) -> usize {
-    match op {
-        Op::Read => 0,
-        Op::Write => 1,
-        Op::Flush => 2,
-        Op::Discard => 3,
-        Op::WriteZeroes => 4,
-    }
-}
-
 impl Meter {
     pub(super) fn new(control: &Arc<QueueControl>, depth: usize) -> Self {
         Self {
             control: Arc::clone(control),
-            zero: Instant::now(),
-            came: vec![0; depth],
+            came: vec![Instant::now(); depth],
             now: None,
             at_once: [0; OPS],
             in_flight: 0,
@@ -89,22 +77,22 @@ impl Meter {
 
     /// The request of `tag` was answered with `result`.
     pub(super) fn answered(&mut self, tag: Tag, request: &Request, result: i32) {
-        let (now, came) = (self.now(), self.came[tag.index()]);
-        let op = place(request.op);
-        let counters = &self.control.counters.ops[op];
-        add(&counters.requests, 1);
+        let (now, came, op) = (self.now(), self.came[tag.index()], request.op as usize);
+        let counters = &self.control.counters;
+        let of_kind = &counters.ops[op];
+        add(&of_kind.requests, 1);
         match (u64::try_from(result), request.op) {
-            (Ok(bytes), Op::Read | Op::Write) => add(&counters.bytes, bytes),
-            (Ok(_), _) => add(&counters.bytes, u64::from(request.len)),
-            (Err(_), _) => add(&counters.errors, 1),
+            (Ok(bytes), Op::Read | Op::Write) => add(&of_kind.bytes, bytes),
+            (Ok(_), _) => add(&of_kind.bytes, u64::from(request.len)),
+            (Err(_), _) => add(&of_kind.errors, 1),
         }
         if came == now {
             self.at_once[op] += 1;
         } else {
-            counters.took(now - came, 1);
+            of_kind.took(now - came, 1);
         }
         if request.fua {
-            add(&self.control.counters.fua, 1);
+            add(&counters.fua, 1);
         }
         self.in_flight -= 1;
     }
@@ -114,31 +102,26 @@ impl Meter {
         let Some(began) = self.now.take() else { return };
         let counters = &self.control.counters;
         counters.in_flight.store(self.in_flight, Ordering::Relaxed);
-        if self.at_once != [0; OPS] {
-            let took = self.clock() - began;
-            for (op, count) in self.at_once.iter_mut().enumerate() {
-                if *count > 0 {
-                    counters.ops[op].took(took, std::mem::take(count));
-                }
+        if self.at_once == [0; OPS] {
+            return;
+        }
+        let took = began.elapsed();
+        for (op, count) in counters.ops.iter().zip(&mut self.at_once) {
+            if *count > 0 {
+                op.took(took, std::mem::take(count));
             }
         }
     }
 
-    fn now(&mut self) -> u64 {
-        match self.now {
-            Some(now) => now,
-            None => *self.now.insert(self.clock()),
-        }
-    }
-
-    fn clock(&self) -> u64 {
-        self.zero.elapsed().as_nanos() as u64
+    fn now(&mut self) -> Instant {
+        *self.now.get_or_insert_with(Instant::now)
     }
 }
 
 impl OpCounters {
-    /// `count` requests took `ns` each.
-    fn took(&self, ns: u64, count: u64) {
+    /// `count` requests took `time` each.
+    fn took(&self, time: Duration, count: u64) {
+        let ns = time.as_nanos() as u64;
         add(&self.total_ns, ns * count);
         add(&self.buckets[Latency::bucket(ns)], count);
     }
@@ -159,7 +142,7 @@ impl OpCounters {
 
 impl Counters {
     pub(super) fn read(&self) -> IoStats {
-        let op = |op| self.ops[place(op)].read();
+        let op = |op| self.ops[op as usize].read();
         IoStats {
             read: op(Op::Read),
             write: op(Op::Write),
@@ -174,8 +157,6 @@ impl Counters {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -59,6 +59,13 @@ pub(super) fn run(args: Run) -> ExitStatus {
     if args.driver == DriverName::Ublk && !host_is_fit(&need, &log) {
         return ExitStatus::RunFailed;
     }
+    let listener = match daemon::handed_over() {
+        Ok(listener) => listener,
+        Err(error) => {
+            slog::error!(log, "{error}"; "kind" => error.kind().as_str());
+            return ExitStatus::RunFailed;
+        }
+    };
     let supervisor = &config.supervisor;
     let ended = daemon::run(Options {
         devices: config.devices.iter().map(|device| device.spec.clone()).collect(),
@@ -68,6 +75,8 @@ pub(super) fn run(args: Run) -> ExitStatus {
         shutdown_timeout: supervisor.shutdown_timeout,
         run_dir: supervisor.run_dir.clone(),
         abort_on_failure: supervisor.on_failure == OnFailure::Abort,
+        api: config.api.clone(),
+        listener,
         driver,
         log: log.clone(),
     });

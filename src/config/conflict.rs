@@ -11,7 +11,6 @@ use std::hash::Hash;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::Origin;
 use super::device::Made;
 use super::document::Entry;
 use super::problem::Problem;
@@ -65,7 +64,7 @@ impl Conflicts<'_, '_> {
         &mut self,
         key: &'static str,
         by: impl Fn(&Made) -> Option<K>,
-        refuse: impl Fn(&DeviceSpec, &DeviceSpec, Origin) -> Option<String>,
+        refuse: impl Fn(&DeviceSpec, &DeviceSpec, String) -> Option<String>,
     ) {
         let mut holders: HashMap<K, &Made> = HashMap::new();
         for made in self.made {
@@ -75,7 +74,7 @@ impl Conflicts<'_, '_> {
                 continue;
             };
             let (entry, other) = (&self.entries[made.entry], &self.entries[holder.entry]);
-            if let Some(message) = refuse(&holder.spec, &made.spec, other.origin())
+            if let Some(message) = refuse(&holder.spec, &made.spec, other.place())
                 && self.told.insert((key, holder.entry, made.entry))
             {
                 let name = made.spec.name().as_str();

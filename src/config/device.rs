@@ -24,7 +24,7 @@ use super::schema::MAX_DEVICES;
 use super::suggest::nearest;
 use crate::model::{
     BUSY_TIMEOUT, BlockSize, BusyPolicy, DeviceId, DeviceName, DeviceSpec, FaultSpec, GroupName,
-    Labels, Origin, QueueSpec, TargetSpec,
+    Labels, QueueSpec, TargetSpec,
 };
 
 /// Targets that the crate brings.
@@ -282,7 +282,7 @@ impl Maker<'_> {
             .map_err(|error| vec![self.problem("name", error.to_string())])?;
         let mut target = target.clone();
         if let (TargetSpec::Loop { path, .. }, Some(template)) = (&mut target, path) {
-            *path = paths::resolve(Some(&self.entry.file.base), &template.fill(number))
+            *path = paths::resolve(self.entry.base(), &template.fill(number))
                 .map_err(|message| vec![self.problem("path", message)])?;
         }
         let standard = QueueSpec::default();
@@ -299,7 +299,7 @@ impl Maker<'_> {
             .busy(keys.busy.unwrap_or_default())
             .busy_timeout(keys.busy_timeout.unwrap_or(BUSY_TIMEOUT))
             .recovery(keys.recovery)
-            .origin(Origin::Config)
+            .origin(self.entry.wanted_by())
             .faults(FaultSpec {
                 delay: keys.delay,
                 error_at: keys.error_at,

@@ -1,8 +1,8 @@
 //! One file, parsed alone: its settings as a layer, its devices as entries.
 //!
 //! ```text
-//!   SourceFile ─ toml ─┬─ [supervisor] [log] [defaults] ──> Layer
-//!                      └─ [[device]] … ───────────────────> Entry …
+//!   SourceFile ─ toml ─┬─ [supervisor] [log] [api] [defaults] ──> Layer
+//!                      └─ [[device]] … ─────────────────────────> Entry …
 //! ```
 //!
 //! Invariants: a file with a syntax error gives its syntax errors and nothing else; every other
@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::path::Path;
 
 use config::ValueKind;
 use toml::Spanned;
@@ -22,17 +23,19 @@ use super::layers::{Layer, settle};
 use super::options::options;
 use super::problem::Problem;
 use super::schema::Section;
-use super::source::SourceFile;
+use super::source::{Place, SourceFile};
 use super::suggest::{instead, nearest};
+use crate::model;
 
-/// A `[[device]]` as its file has it: types and ranges of its own keys are checked.
+/// A device as a file or a request has it: types and ranges of its own keys are checked.
 #[derive(Debug)]
 pub(super) struct Entry<'f> {
-    pub(super) file: &'f SourceFile,
-    /// Which `[[device]]` of the file, from 0.
-    pub(super) index: usize,
+    /// The file that it is in; a request has none.
+    file: Option<&'f SourceFile>,
+    /// What its keys are called: `device[3].` and the key, or the key alone.
+    prefix: String,
     /// The header, or the whole inline table.
-    pub(super) span: Range<usize>,
+    span: Range<usize>,
     pub(super) values: BTreeMap<&'static str, (ValueKind, Range<usize>)>,
     /// Keys that are there, but wrong.
     pub(super) bad: BTreeSet<&'static str>,
@@ -40,7 +43,63 @@ pub(super) struct Entry<'f> {
     pub(super) tables: BTreeMap<&'static str, BTreeMap<String, serde_json::Value>>,
 }
 
-impl Entry<'_> {
+/// A key of a device as it is written.
+pub(super) struct Field<'a> {
+    pub(super) name: &'a str,
+    pub(super) name_span: Range<usize>,
+    pub(super) value: Given,
+    pub(super) span: Range<usize>,
+}
+
+/// A value of a device as it is written.
+pub(super) enum Given {
+    Plain(Raw),
+    Table(BTreeMap<String, serde_json::Value>),
+}
+
+impl<'f> Entry<'f> {
+    /// Checks each field by itself. What is wrong goes to `problems`.
+    pub(super) fn read<'a>(
+        file: Option<&'f SourceFile>,
+        prefix: String,
+        span: Range<usize>,
+        fields: impl Iterator<Item = Field<'a>>,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
+        let (values, bad, tables) = Default::default();
+        let mut entry = Self { file, prefix, span, values, bad, tables };
+        // Problems are told with the name, and the name may come last.
+        let mut wrong: Vec<(&str, Range<usize>, String)> = Vec::new();
+        for Field { name, name_span, value, span } in fields {
+            match (Section::Device.key(name), value) {
+                (None, _) => wrong.push((name, name_span, unknown_key(Section::Device, name))),
+                (Some(key), Given::Table(table)) if matches!(key.kind, Kind::Table) => {
+                    entry.tables.insert(key.name, table);
+                    entry.values.insert(key.name, (ValueKind::Nil, span));
+                }
+                (Some(key), value) => {
+                    let raw = match value {
+                        Given::Plain(raw) => raw,
+                        Given::Table(_) => Raw::Other("a table"),
+                    };
+                    match key.kind.check(&raw) {
+                        Ok(value) => {
+                            entry.values.insert(key.name, (value, span));
+                        }
+                        Err(message) => {
+                            entry.bad.insert(key.name);
+                            wrong.push((key.name, span, message));
+                        }
+                    }
+                }
+            }
+        }
+        problems.extend(wrong.into_iter().map(|(key, span, message)| {
+            entry.problem_at(key, &span, message).of_device(entry.name())
+        }));
+        entry
+    }
+
     /// The name as it is written, with its `{n}`.
     pub(super) fn name(&self) -> Option<&str> {
         match self.values.get("name") {
@@ -49,10 +108,27 @@ impl Entry<'_> {
         }
     }
 
-    /// Where the entry starts.
-    pub(super) fn origin(&self) -> Origin {
-        let (line, column) = self.file.position(self.span.start);
-        Origin { file: self.file.path.clone(), line, column }
+    /// Where the entry starts, if it is in a file.
+    pub(super) fn origin(&self) -> Option<Origin> {
+        let file = self.file?;
+        let (line, column) = file.position(self.span.start);
+        Some(Origin { file: file.path.clone(), line, column })
+    }
+
+    /// Where the entry is, for people.
+    pub(super) fn place(&self) -> String {
+        self.origin()
+            .map_or_else(|| self.prefix.trim_end_matches('.').to_owned(), |at| at.to_string())
+    }
+
+    /// Who wants it.
+    pub(super) fn wanted_by(&self) -> model::Origin {
+        self.file.map_or(model::Origin::Api, |_| model::Origin::Config)
+    }
+
+    /// The directory that relative paths in it start from.
+    pub(super) fn base(&self) -> Option<&Path> {
+        self.file.map(|file| file.base.as_path())
     }
 
     /// Whether the entry itself has the key, right or wrong.
@@ -63,8 +139,12 @@ impl Entry<'_> {
     /// A problem of a key: at its value, or at the header when the entry has no such key.
     pub(super) fn problem(&self, key: &str, message: impl Into<String>) -> Problem {
         let span = self.values.get(key).map_or(&self.span, |(_, span)| span);
-        Problem::new(&self.file.place(span), format!("device[{}].{key}", self.index), message)
-            .of_device(self.name())
+        self.problem_at(key, span, message).of_device(self.name())
+    }
+
+    fn problem_at(&self, key: &str, span: &Range<usize>, message: impl Into<String>) -> Problem {
+        let place = self.file.map_or_else(Place::nowhere, |file| file.place(span));
+        Problem::new(&place, format!("{}{key}", self.prefix), message)
     }
 }
 
@@ -147,48 +227,23 @@ impl<'f> Reader<'f, '_> {
             let message = format!("expected a table, found {}", type_of(value.get_ref()));
             return self.refuse(&value.span(), &format!("device[{index}]"), message);
         };
-        let mut entry = Entry {
-            file: self.file,
-            index,
+        let fields = table.iter().map(|(name, value)| Field {
+            name: name.get_ref(),
+            name_span: name.span(),
+            value: match value.get_ref() {
+                DeValue::Table(table) => Given::Table(options(table)),
+                value => Given::Plain(raw(value)),
+            },
             span: value.span(),
-            values: BTreeMap::new(),
-            bad: BTreeSet::new(),
-            tables: BTreeMap::new(),
-        };
-        // Problems are told with the name, and the name may come last.
-        let mut wrong: Vec<(&str, Range<usize>, String)> = Vec::new();
-        for (name, value) in table {
-            let span = value.span();
-            match (Section::Device.key(name.get_ref()), value.get_ref()) {
-                (None, _) => {
-                    let message = unknown_key(Section::Device, name.get_ref());
-                    wrong.push((name.get_ref(), name.span(), message));
-                }
-                (Some(key), DeValue::Table(table)) if matches!(key.kind, Kind::Table) => {
-                    entry.tables.insert(key.name, options(table));
-                    entry.values.insert(key.name, (ValueKind::Nil, span));
-                }
-                (Some(key), value) => match key.kind.check(&raw(value)) {
-                    Ok(value) => {
-                        entry.values.insert(key.name, (value, span));
-                    }
-                    Err(message) => {
-                        entry.bad.insert(key.name);
-                        wrong.push((key.name, span, message));
-                    }
-                },
-            }
-        }
-        self.problems.extend(wrong.into_iter().map(|(key, span, message)| {
-            Problem::new(&self.file.place(&span), format!("device[{index}].{key}"), message)
-                .of_device(entry.name())
-        }));
+        });
+        let prefix = format!("device[{index}].");
+        let entry = Entry::read(Some(self.file), prefix, value.span(), fields, self.problems);
         self.entries.push(entry);
     }
 }
 
 fn unknown_at_top(name: &str) -> String {
-    let sections = ["[supervisor]", "[log]", "[defaults]", "[[device]]"];
+    let sections = ["[supervisor]", "[log]", "[api]", "[defaults]", "[[device]]"];
     let holder = Section::ALL.into_iter().find(|section| section.key(name).is_some());
     match (nearest(name, Section::ALL.map(Section::name)), holder) {
         (Some("device"), _) => "unknown section; did you mean [[device]]?".to_owned(),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use config::ValueKind;
 
 use super::paths;
-use super::units::{duration, parse_duration, parse_size, size_text};
+use super::units::{duration, parse_duration, parse_mode, parse_size, size_text};
 use crate::model::LIMITS;
 
 /// Largest size of a device, as a pattern.
@@ -33,6 +33,8 @@ pub(super) enum Kind {
     /// One of these words.
     Word(&'static [&'static str]),
     Text,
+    /// Permissions of a file, in octal as text.
+    Mode,
     /// A path; relative ones start at the directory of the file that names them.
     Path,
     /// A table that is not looked into.
@@ -106,6 +108,12 @@ impl Kind {
                 false => Err(format!("{text:?} is not one of {}", self.range())),
             },
             (Self::Text, Raw::Text(text)) => Ok(ValueKind::String(text.clone())),
+            (Self::Mode, Raw::Text(text)) => match parse_mode(text) {
+                Some(_) => Ok(ValueKind::String(text.clone())),
+                None => Err(format!(
+                    "{text:?} is no mode: write three or four octal digits, as \"0660\""
+                )),
+            },
             (Self::Path, Raw::Text(text)) => {
                 paths::check(text)?;
                 Ok(ValueKind::String(text.clone()))
@@ -122,7 +130,7 @@ impl Kind {
             Self::Duration(..) => "duration",
             Self::Bool => "boolean",
             Self::Word(_) => "word",
-            Self::Text => "string",
+            Self::Text | Self::Mode => "string",
             Self::Path => "path",
             Self::Table => "table",
         }
@@ -138,6 +146,7 @@ impl Kind {
                 format!("{} to {}", duration::text(min), duration::text(max))
             }
             Self::Word(words) => words.join(", "),
+            Self::Mode => "\"0000\" to \"0777\"".to_owned(),
             Self::Bool | Self::Text | Self::Path | Self::Table => String::new(),
         }
     }
@@ -150,6 +159,7 @@ impl Kind {
             Self::Bool => "true or false".to_owned(),
             Self::Word(_) => format!("one of {} in quotes", self.range()),
             Self::Text => "a string".to_owned(),
+            Self::Mode => "a mode in quotes, as \"0660\"".to_owned(),
             Self::Path => "a path in quotes".to_owned(),
             Self::Table => "a table".to_owned(),
         }

@@ -5,7 +5,7 @@
 //!   file 1 ─ file 2 ─ … ─ UBLKD__SECTION__KEY ─ --set section.key=value ──> Settings
 //! ```
 //!
-//! Only `[supervisor]`, `[log]`, `[metrics]` and `[defaults]` are layered; `[[device]]` lists are concatenated.
+//! All sections but `[[device]]` are layered; `[[device]]` lists are concatenated.
 //!
 //! Invariants: a layer holds checked values only, so merging cannot fail on them; variables are
 //! matched letter by letter and nothing with our prefix is passed over (fault F80).
@@ -22,7 +22,7 @@ use super::problem::Problem;
 use super::schema::{Key, Section};
 use super::source::Place;
 use super::suggest::{instead, nearest};
-use super::{LogConfig, MetricsConfig, SupervisorConfig, paths};
+use super::{ApiConfig, LogConfig, MetricsConfig, SupervisorConfig, paths};
 
 const NO_DEVICES: &str = "names no key: devices are set in files only, their defaults here too";
 
@@ -57,6 +57,7 @@ pub(super) struct Settings {
     pub(super) supervisor: SupervisorConfig,
     pub(super) log: LogConfig,
     pub(super) metrics: MetricsConfig,
+    pub(super) api: ApiConfig,
     /// `[defaults]`, each with its origin.
     pub(super) defaults: Map<String, Value>,
 }
@@ -74,6 +75,8 @@ pub(super) fn merge(layers: Vec<Layer>) -> Result<Settings, config::ConfigError>
         log: LogConfig,
         #[serde(default)]
         metrics: MetricsConfig,
+        #[serde(default)]
+        api: ApiConfig,
     }
     let builder =
         layers.into_iter().fold(config::Config::builder(), |b, layer| b.add_source(layer));
@@ -82,8 +85,8 @@ pub(super) fn merge(layers: Vec<Layer>) -> Result<Settings, config::ConfigError>
         Err(config::ConfigError::NotFound(_)) => Map::new(),
         defaults => defaults?,
     };
-    let Typed { supervisor, log, metrics } = merged.try_deserialize()?;
-    Ok(Settings { supervisor, log, metrics, defaults })
+    let Typed { supervisor, log, metrics, api } = merged.try_deserialize()?;
+    Ok(Settings { supervisor, log, metrics, api, defaults })
 }
 
 /// Checks a value of a layered section, and makes its paths absolute.

@@ -23,6 +23,7 @@ mod layers;
 mod options;
 mod paths;
 mod problem;
+mod request;
 mod resolved;
 mod schema;
 mod settings;
@@ -33,8 +34,9 @@ mod tests;
 mod units;
 
 pub use problem::{ConfigError, Problem};
+pub use request::devices_of_request;
 pub use schema::reference_markdown;
-pub use settings::{LogConfig, LogFormat, LogLevel, MetricsConfig, OnFailure, SupervisorConfig};
+pub use settings::{ApiConfig, LogConfig, LogFormat, LogLevel, MetricsConfig, OnFailure, SupervisorConfig};
 pub use source::MAX_BYTES;
 pub use units::{parse_duration, parse_size, size_text};
 
@@ -43,6 +45,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::model::DeviceSpec;
+use layers::Settings;
 use source::Place;
 
 /// A config, checked as a whole.
@@ -54,6 +57,8 @@ pub struct Config {
     pub log: LogConfig,
     /// `[metrics]`.
     pub metrics: MetricsConfig,
+    /// `[api]`.
+    pub api: ApiConfig,
     /// All devices, fleets expanded, in the order of the files.
     pub devices: Vec<ConfiguredDevice>,
 }
@@ -68,7 +73,7 @@ pub struct ConfiguredDevice {
 }
 
 /// A place in a config file. `Display` gives `file:line:column`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The file as it was named.
     pub file: PathBuf,
@@ -169,17 +174,14 @@ impl Sources {
             return Err(ConfigError::new(problems));
         }
 
-        let origins: Vec<Origin> = entries.iter().map(document::Entry::origin).collect();
+        let origin = |entry: &document::Entry<'_>| entry.origin().unwrap_or_default();
+        let origins: Vec<Origin> = entries.iter().map(origin).collect();
         let configured = |made: device::Made| ConfiguredDevice {
             origin: origins[made.entry].clone(),
             spec: made.spec,
         };
         let devices = made.into_iter().map(configured).collect();
-        Ok(Config {
-            supervisor: settings.supervisor,
-            log: settings.log,
-            metrics: settings.metrics,
-            devices,
-        })
+        let Settings { supervisor, log, metrics, api, .. } = settings;
+        Ok(Config { supervisor, log, metrics, api, devices })
     }
 }

@@ -65,7 +65,8 @@ impl Problem {
     fn subject(&self) -> String {
         match (&self.device, self.key.split_once('.')) {
             (Some(name), Some((_, key))) => format!("device {name:?}: {key}: "),
-            (Some(name), None) => format!("device {name:?}: "),
+            (Some(name), None) if self.key.is_empty() => format!("device {name:?}: "),
+            (Some(name), None) => format!("device {name:?}: {}: ", self.key),
             (None, _) if self.key.is_empty() => String::new(),
             (None, _) => format!("{}: ", self.key),
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::units::duration;
-use super::{Config, ConfiguredDevice, LogConfig, MetricsConfig, SupervisorConfig};
+use super::{ApiConfig, Config, ConfiguredDevice, LogConfig, MetricsConfig, SupervisorConfig};
 use crate::model::{Error, ErrorKind, TargetSpec};
 
 impl Config {
@@ -22,15 +22,12 @@ impl Config {
             supervisor: &'a SupervisorConfig,
             log: &'a LogConfig,
             metrics: &'a MetricsConfig,
+            api: &'a ApiConfig,
             device: Vec<Entry<'a>>,
         }
         let device = self.devices.iter().map(|device| Entry { device, origin: false }).collect();
-        let document = Document {
-            supervisor: &self.supervisor,
-            log: &self.log,
-            metrics: &self.metrics,
-            device,
-        };
+        let Self { supervisor, log, metrics, api, .. } = self;
+        let document = Document { supervisor, log, metrics, api, device };
         toml::to_string(&document).map_err(|error| {
             Error::new(ErrorKind::Internal, format!("cannot write the config: {error}"))
         })
@@ -38,13 +35,14 @@ impl Config {
 }
 
 impl Serialize for Config {
-    /// `supervisor`, `log`, `metrics` and `devices`, each device with its `origin`.
+    /// `supervisor`, `log`, `metrics`, `api` and `devices`, each device with its `origin`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let entry = |device| Entry { device, origin: true };
-        let mut map = serializer.serialize_map(Some(4))?;
+        let mut map = serializer.serialize_map(Some(5))?;
         map.serialize_entry("supervisor", &self.supervisor)?;
         map.serialize_entry("log", &self.log)?;
         map.serialize_entry("metrics", &self.metrics)?;
+        map.serialize_entry("api", &self.api)?;
         map.serialize_entry("devices", &self.devices.iter().map(entry).collect::<Vec<_>>())?;
         map.end()
     }

@@ -87,6 +87,29 @@ const METRICS: &[Key] = &[key(
     "1000",
     "Most devices that have metrics of their own, the first ones by name; the sums have all. 0 switches them off.",
 )];
+const API: &[Key] = &[
+    key("enabled", Kind::Bool, "true", "Serve the HTTP API on `<run_dir>/ublkd.sock`."),
+    key(
+        "mode",
+        Kind::Mode,
+        "0600",
+        "Permissions of the socket, in octal. Whoever may write to it may ask, if `allow` lets them.",
+    ),
+    key("owner", Kind::Text, "the daemon's", "User who owns the socket, by name or number."),
+    key("group", Kind::Text, "the daemon's", "Group of the socket, by name or number."),
+    key(
+        "allow",
+        Kind::Text,
+        "nobody else",
+        "Users who may use the API beside root and the daemon's own, by name or number, with commas between. Others are refused with 403, whatever the mode is.",
+    ),
+    key(
+        "connections",
+        Kind::Integer(8, 4096),
+        "256",
+        "Connections at once; more wait until one ends. A quarter of them may watch events.",
+    ),
+];
 
 const SIZE: Kind = Kind::Size(LIMITS.block_min as u64, LIMITS.size_max);
 const BLOCK: Kind = Kind::Size(LIMITS.block_min as u64, LIMITS.block_max as u64);
@@ -226,19 +249,21 @@ pub(super) enum Section {
     Supervisor,
     Log,
     Metrics,
+    Api,
     Defaults,
     Device,
 }
 
 impl Section {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Supervisor, Self::Log, Self::Metrics, Self::Defaults, Self::Device];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Supervisor, Self::Log, Self::Metrics, Self::Api, Self::Defaults, Self::Device];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Supervisor => "supervisor",
             Self::Log => "log",
             Self::Metrics => "metrics",
+            Self::Api => "api",
             Self::Defaults => "defaults",
             Self::Device => "device",
         }
@@ -250,6 +275,7 @@ impl Section {
             Self::Supervisor => (SUPERVISOR, None),
             Self::Log => (LOG, None),
             Self::Metrics => (METRICS, None),
+            Self::Api => (API, None),
             Self::Defaults => (DEVICE, Some(DEFAULTS)),
             Self::Device => (DEVICE, None),
         };

@@ -1,4 +1,4 @@
-//! The settings that are not devices, typed: `[supervisor]`, `[log]`, `[metrics]`.
+//! The settings that are not devices, typed: `[supervisor]`, `[log]`, `[metrics]` and `[api]`.
 //!
 //! Invariant: the values of a loaded config are in the ranges that are told here; the table in
 //! `schema` has the same defaults (a test compares them).
@@ -75,6 +75,34 @@ pub struct LogConfig {
     pub level: LogLevel,
     /// For people or for programs.
     pub format: LogFormat,
+}
+
+/// Who may use the HTTP API, and how: the section `[api]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ApiConfig {
+    /// Whether there is one.
+    pub enabled: bool,
+    /// Permissions of its socket.
+    #[serde(with = "super::units::mode")]
+    pub mode: u32,
+    /// User who owns the socket, by name or number; the daemon's if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Group of the socket, by name or number; the daemon's if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Users who may use it beside root and the daemon's own, with commas between.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow: Option<String>,
+    /// Connections at once, 8 to 4096.
+    pub connections: usize,
+}
+
+impl Default for ApiConfig {
+    fn default() -> Self {
+        Self { enabled: true, mode: 0o600, owner: None, group: None, allow: None, connections: 256 }
+    }
 }
 
 /// How important a log line is, most important first.

@@ -71,6 +71,31 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// Reads permissions: `0660`, `660`.
+pub(super) fn parse_mode(text: &str) -> Option<u32> {
+    let digits = (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777)
+}
+
+/// Permissions as text in serde, for `#[serde(with = "…")]`.
+pub(super) mod mode {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        mode: &u32,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{mode:04o}"))
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<u32, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        super::parse_mode(&text).ok_or_else(|| D::Error::custom("no mode"))
+    }
+}
+
 /// Durations as text in serde, for `#[serde(with = "…")]`.
 pub(super) mod duration {
     use std::time::Duration;

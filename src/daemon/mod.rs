@@ -10,6 +10,7 @@
 //! Invariants: signals are handled on one thread only; after TERM or INT the process ends within
 //! the shutdown timeout, whatever hangs; the exit status says what is left.
 
+pub mod api;
 mod exit;
 mod lock;
 mod run;
@@ -18,3 +19,4 @@ mod systemd;
 
 pub use exit::ExitStatus;
 pub use run::{Ended, Options, run};
+pub use systemd::handed_over;

@@ -6,8 +6,10 @@
 //!                            └ TERM in the middle ────────────────^   └ TERM again: forced
 //! ```
 
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -15,10 +17,13 @@ use futures::channel::mpsc::Receiver;
 use futures::future::{Either, select};
 use futures::stream::StreamExt;
 use slog::{Logger, o};
+use tokio::sync::watch;
 
+use super::api::{self, Phase, State};
 use super::exit::ExitStatus;
 use super::signals::{self, Signal};
 use super::{lock, systemd};
+use crate::config::ApiConfig;
 use crate::driver::MakeDriver;
 use crate::model::{DeviceSpec, Error, ErrorKind, ShutdownReport};
 use crate::sys::census::Census;
@@ -56,6 +61,10 @@ pub struct Options {
     pub run_dir: PathBuf,
     /// Whether one device that fails to start ends the run.
     pub abort_on_failure: bool,
+    /// The HTTP API.
+    pub api: ApiConfig,
+    /// A socket for the API that a service manager has handed over.
+    pub listener: Option<UnixListener>,
     /// Which driver.
     pub driver: MakeDriver,
     /// Where to log.
@@ -115,14 +124,17 @@ struct Day {
     abort_on_failure: bool,
     shutdown_timeout: Duration,
     signals: Receiver<Signal>,
+    state: watch::Sender<State>,
     log: Logger,
-    // In order of dropping: signals are received until the lock is free.
+    // In order of dropping: the socket goes before the lock, signals are received until that is
+    // free.
+    api: Option<api::Server>,
     _lock: lock::RunDirLock,
     _watch: signals::Watch,
 }
 
 fn start(options: Options, log: &Logger) -> Result<(Running, Day), Error> {
-    let (watch, mut signals) = signals::watch()?;
+    let (watch, orders, mut signals) = signals::watch()?;
     let lock = lock::take(&options.run_dir, lock::PATIENCE, log, || {
         let mut waiting = std::iter::from_fn(|| signals.try_recv().ok());
         waiting.any(|signal| stops(Some(signal), log))
@@ -132,15 +144,29 @@ fn start(options: Options, log: &Logger) -> Result<(Running, Day), Error> {
         .mailbox(options.mailbox)
         .command_timeout(options.command_timeout)
         .shutdown_timeout(options.shutdown_timeout)
-        .run_dir(options.run_dir)
+        .run_dir(&options.run_dir)
         .log(options.log)
         .start()?;
+    let (state, is_state) = watch::channel(State { phase: Phase::Starting, report: None });
+    let api = options.api.enabled.then(|| {
+        api::start(api::Options {
+            config: options.api,
+            path: api::socket_path(&options.run_dir),
+            listener: options.listener,
+            handle: running.handle(),
+            orders,
+            state: is_state,
+            log: log.new(o!("component" => "api")),
+        })
+    });
     let day = Day {
         devices: options.devices,
         abort_on_failure: options.abort_on_failure,
         shutdown_timeout: options.shutdown_timeout,
         signals,
+        state,
         log: log.clone(),
+        api: api.transpose()?,
         _lock: lock,
         _watch: watch,
     };
@@ -154,6 +180,7 @@ impl Day {
             Some(End::Failed(error)) => Some(error),
             Some(End::Signal) => None,
             None => {
+                self.phase(Phase::Serving);
                 self.serve(&handle).await;
                 None
             }
@@ -216,7 +243,10 @@ impl Day {
     }
 
     /// Does what a signal says; true when it says stop.
-    async fn heed(&self, signal: Option<Signal>, handle: &Handle) -> bool {
+    async fn heed(&mut self, signal: Option<Signal>, handle: &Handle) -> bool {
+        if let Some(Signal::Asked { within: Some(within) }) = signal {
+            self.shutdown_timeout = within;
+        }
         if signal == Some(Signal::Describe) {
             self.describe(handle).await;
         }
@@ -255,12 +285,15 @@ impl Day {
     /// `None` when not even the supervisor answers in time.
     async fn take_down(mut self, running: Running, handle: &Handle) -> Option<ShutdownReport> {
         systemd::stopping("stopping all devices");
+        self.phase(Phase::Stopping);
         let begun = Instant::now();
         let bound = self.shutdown_timeout + OVERDUE;
         let mut shutdown = pin!(within(bound, running.shutdown(self.shutdown_timeout)));
         loop {
             match select(shutdown.as_mut(), self.signals.next()).await {
                 Either::Left((report, _)) => return self.answered(report),
+                // It is stopping already.
+                Either::Right((Some(Signal::Asked { .. }), _)) => {}
                 Either::Right((Some(Signal::Stop(_)), _)) if begun.elapsed() < SAME_SIGNAL => {}
                 Either::Right((Some(Signal::Stop(name)), _)) => {
                     slog::warn!(self.log, "{name} again: the end is forced");
@@ -274,11 +307,22 @@ impl Day {
         }
     }
 
-    fn answered(&self, report: Option<Result<ShutdownReport, Error>>) -> Option<ShutdownReport> {
+    fn phase(&self, phase: Phase) {
+        self.state.send_modify(|state| state.phase = phase);
+    }
+
+    /// What the supervisor said of the end, also told over the API before that ends.
+    fn answered(
+        &mut self,
+        report: Option<Result<ShutdownReport, Error>>,
+    ) -> Option<ShutdownReport> {
         let report = report.and_then(Result::ok);
         if report.is_none() {
             slog::error!(self.log, "the supervisor does not answer; what it had is abandoned");
         }
+        self.state
+            .send_replace(State { phase: Phase::Stopped, report: report.clone().map(Arc::new) });
+        drop(self.api.take());
         report
     }
 }
@@ -288,6 +332,10 @@ fn stops(signal: Option<Signal>, log: &Logger) -> bool {
     match signal {
         Some(Signal::Stop(name)) => {
             slog::info!(log, "{name}: orderly shutdown; a second one forces the end");
+            true
+        }
+        Some(Signal::Asked { .. }) => {
+            slog::info!(log, "the API: orderly shutdown; a signal forces the end");
             true
         }
         // The signal thread has ended, which only its drop does.

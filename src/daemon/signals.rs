@@ -3,8 +3,10 @@
 //! Invariant: of each signal at most one waits, as in the kernel, so that TERM never comes behind
 //! more than a few others, however fast they are sent (faults F32, F89).
 
+use std::time::Duration;
+
 use futures::SinkExt;
-use futures::channel::mpsc::{self, Receiver};
+use futures::channel::mpsc::{self, Receiver, Sender};
 use futures::executor::block_on;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{Handle, Signals};
@@ -12,11 +14,16 @@ use signal_hook::iterator::{Handle, Signals};
 use crate::model::Error;
 use crate::sys;
 
-/// A signal that means something to the daemon.
+/// A signal, or a request of the API, that means something to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signal {
     /// TERM or INT, by name.
     Stop(&'static str),
+    /// The API: take everything down, within this time if one is given.
+    Asked {
+        /// Bound of the whole.
+        within: Option<Duration>,
+    },
     /// HUP.
     Reload,
     /// USR1.
@@ -30,12 +37,13 @@ pub(super) struct Watch {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Starts receiving. Call it after [`sys::signals::block_all`] and before other threads start.
-pub(super) fn watch() -> Result<(Watch, Receiver<Signal>), Error> {
+/// Starts receiving; others can send too. Call it after [`sys::signals::block_all`] and before other threads start.
+pub(super) fn watch() -> Result<(Watch, Sender<Signal>, Receiver<Signal>), Error> {
     let failed = |e: std::io::Error| Error::from_io(&e, "cannot install signal handlers");
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).map_err(failed)?;
     let handle = signals.handle();
     let (mut send, receive) = mpsc::channel(0);
+    let others = send.clone();
     let thread = sys::thread::spawn("ublkd-signals", move || {
         if sys::signals::unblock_all().is_err() {
             return;
@@ -53,7 +61,7 @@ pub(super) fn watch() -> Result<(Watch, Receiver<Signal>), Error> {
             }
         }
     })?;
-    Ok((Watch { handle, thread: Some(thread) }, receive))
+    Ok((Watch { handle, thread: Some(thread) }, others, receive))
 }
 
 impl Drop for Watch {

@@ -1,4 +1,5 @@
-//! systemd's notify protocol; silent where there is no notify socket.
+//! systemd's notify protocol, silent where there is no notify socket; and its handing over of a
+//! socket.
 //!
 //! Invariant: a service manager that does not listen is no reason to stop serving blocks, so
 //! nothing here waits longer than a moment.
@@ -6,8 +7,11 @@
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::time::Duration;
+
+use crate::model::{Error, ErrorKind};
+use crate::sys::handover;
 
 /// How long a message that matters may wait for room.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,6 +32,30 @@ pub(super) fn status(status: &str) {
 /// The shutdown has begun.
 pub(super) fn stopping(status: &str) {
     tell(&format!("STOPPING=1\nSTATUS={status}\n"), PATIENCE);
+}
+
+/// The socket for the API that systemd has opened and handed over to this process
+/// (`LISTEN_PID`, `LISTEN_FDS`), if it has. Call it once.
+///
+/// # Errors
+/// When it is more than one, or no Unix socket that listens.
+pub fn handed_over() -> Result<Option<UnixListener>, Error> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+    // They may be for another process, from which this one has its environment.
+    if number("LISTEN_PID") != Some(std::process::id()) {
+        return Ok(None);
+    }
+    match number("LISTEN_FDS") {
+        None | Some(0) => Ok(None),
+        Some(1) => handover::unix_listener().map(Some).map_err(|error| {
+            error.hint("the .socket unit must have one ListenStream= with a path")
+        }),
+        Some(count) => {
+            let text = format!("{count} sockets were handed over, and there is use for one");
+            Err(Error::new(ErrorKind::Invalid, text)
+                .hint("the .socket unit must have one ListenStream= with a path"))
+        }
+    }
 }
 
 fn tell(text: &str, patience: Duration) {

@@ -239,6 +239,12 @@ impl Error {
         self.0.rollback.as_ref()
     }
 
+    /// The device that it is about, where that is known.
+    #[must_use]
+    pub fn subject(&self) -> Option<&DeviceName> {
+        self.0.device.as_ref()
+    }
+
     /// What to do about it, where that is known.
     #[must_use]
     pub fn remedy(&self) -> Option<&str> {

@@ -8,13 +8,15 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Makes a type of names: 1 to 64 characters of `A-Z a-z 0-9 . _ -`, not starting with `.` or `-`.
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident $what:literal) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
         #[serde(try_from = "String", into = "String")]
+        #[schema(value_type = String, pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$")]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -106,8 +108,11 @@ pub struct InvalidName {
 }
 
 /// The kernel's number of a device: the `N` of `/dev/ublkbN` and `/dev/ublkcN`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(transparent)]
+#[schema(maximum = 1048575)]
 pub struct DeviceId(pub u32);
 
 impl DeviceId {

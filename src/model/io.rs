@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// I/O counted by the queue threads of a device since it started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IoStats {
     /// READ requests.
     pub read: OpStats,
@@ -27,7 +28,7 @@ pub struct IoStats {
 }
 
 /// Requests of one kind that were answered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OpStats {
     /// How many, those with an error among them.
     pub requests: u64,
@@ -41,7 +42,7 @@ pub struct OpStats {
 }
 
 /// A histogram of times.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Latency {
     /// All times together, in nanoseconds.
     pub total_ns: u64,

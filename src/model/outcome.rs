@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
+use utoipa::ToSchema;
 
 use super::{
     DeviceId, DeviceName, DeviceSpec, DeviceState, Error, GroupName, IoStats, Labels, Origin,
@@ -14,7 +15,9 @@ use super::{
 /// A step in the life of a device, named in every error, log line and report.
 ///
 /// The order here is the order of a life; teardown runs its own stages in schedule order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Waiting for a worker.
@@ -226,7 +229,7 @@ pub enum DeleteOutcome {
 }
 
 /// What is known of a device now.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct DeviceInfo {
     /// The host's name for it.
     pub name: DeviceName,

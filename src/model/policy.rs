@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Words of the host's own about a device, for finding it: `tenant = "blue"`.
 pub type Labels = BTreeMap<String, String>;
@@ -63,7 +64,7 @@ impl FromStr for BusyPolicy {
 }
 
 /// Who wanted a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// A config file; a reload may take it away again.

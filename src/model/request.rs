@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 
 use super::{
     BusyPolicy, CreateOutcome, DeviceInfo, DeviceName, DeviceOutcome, DeviceState, Error, GroupName,
@@ -40,7 +41,7 @@ pub struct DeleteOptions {
 }
 
 /// What is known of a group now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct GroupInfo {
     /// Its name.
     pub name: GroupName,
@@ -129,7 +130,7 @@ impl Condition {
 }
 
 /// What the driver of the kernel can do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct KernelFeatures {
     /// Which driver: `ublk` or `sim`.
     pub driver: &'static str,

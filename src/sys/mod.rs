@@ -19,6 +19,7 @@ pub mod census;
 pub mod disk;
 pub mod doorbell;
 pub mod file_lock;
+pub mod handover;
 pub mod holders;
 pub mod host;
 pub mod limits;

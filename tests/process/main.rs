@@ -2,9 +2,11 @@
 //! report, and what it says when something breaks.
 #![allow(clippy::unwrap_used)]
 
+mod api;
 mod client;
 mod config;
 mod faults;
+mod http;
 mod limits;
 mod lock;
 mod notify;
@@ -14,3 +16,4 @@ mod signals;
 mod status;
 mod streams;
 mod support;
+mod together;

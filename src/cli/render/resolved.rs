@@ -63,7 +63,7 @@ fn row(first: &ConfiguredDevice, last: &ConfiguredDevice, count: usize) -> [Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{LogConfig, MetricsConfig, Origin, SupervisorConfig};
+    use crate::config::{ApiConfig, LogConfig, MetricsConfig, Origin, SupervisorConfig};
     use crate::model::{DeviceId, DeviceName, DeviceSpec};
     use insta::assert_snapshot;
 
@@ -90,6 +90,7 @@ mod tests {
             supervisor: SupervisorConfig::default(),
             log: LogConfig::default(),
             metrics: MetricsConfig::default(),
+            api: ApiConfig::default(),
             devices,
         }
     }

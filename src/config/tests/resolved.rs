@@ -80,6 +80,11 @@ fn the_resolved_config_as_json() {
       "metrics": {
         "per_device_max": 1000
       },
+      "api": {
+        "enabled": true,
+        "mode": "0600",
+        "connections": 256
+      },
       "devices": [
         {
           "name": "n0",
@@ -212,6 +217,7 @@ fn the_example_configs_load() {
     assert_eq!(config.supervisor, crate::config::SupervisorConfig::default());
     assert_eq!(config.log, crate::config::LogConfig::default());
     assert_eq!(config.metrics, crate::config::MetricsConfig::default());
+    assert_eq!(config.api, crate::config::ApiConfig::default());
     assert_eq!(load("fleet.toml").devices.len(), 4000);
 }
 

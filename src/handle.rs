@@ -12,12 +12,13 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use crate::model::{
     Condition, CreateOutcome, DeleteOptions, DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec,
-    Ensured, Error, ErrorKind, GroupInfo, GroupName, GroupReport, KernelFeatures, ShutdownReport,
-    Snapshot, StreamEvent,
+    Ensured, Error, ErrorKind, GroupInfo, GroupName, GroupReport, KernelFeatures, ResizeOutcome,
+    ShutdownReport, Snapshot, StreamEvent,
 };
 use crate::supervisor::{
     Admission, AskFeatures, Create, CreateGroup, Delete, DeleteGroup, Describe, Ensure,
-    EventReader, Force, Groups, List, Measure, Shutdown, Supervisor, Wait,
+    EventReader, Force, Groups, List, Measure, Quiesce, Resize, Resume, SetReadOnly, Shutdown,
+    Supervisor, Wait,
 };
 
 /// Changes of state as they happen ([`Handle::events`]); works on any executor.
@@ -143,6 +144,57 @@ impl Handle {
     /// When the supervisor has ended.
     pub async fn groups(&self) -> Result<Vec<GroupInfo>, Error> {
         self.ask(Groups).await
+    }
+
+    /// Makes a device `size` bytes large while it is in use. What is on it has to follow by itself.
+    /// Smaller only if `shrink` says so too: what is cut off is lost.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a size that is no whole number of blocks, more than the backing
+    /// holds, or smaller without `shrink`; [`ErrorKind::Unsupported`] where the kernel (before 6.16)
+    /// or the target cannot; [`ErrorKind::Busy`] unless it is live.
+    pub async fn resize(
+        &self,
+        name: &DeviceName,
+        size: u64,
+        shrink: bool,
+    ) -> Result<ResizeOutcome, Error> {
+        let permit = self.admission.try_enter()?;
+        self.ask(Resize { name: name.clone(), size, shrink, permit }).await?
+    }
+
+    /// Has the block device refuse writes, or take them again. A file system that is mounted on it
+    /// is not told.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for a device that was made read-only; [`ErrorKind::Busy`] unless
+    /// it is live.
+    pub async fn set_read_only(&self, name: &DeviceName, on: bool) -> Result<(), Error> {
+        let permit = self.admission.try_enter()?;
+        self.ask(SetReadOnly { name: name.clone(), on, permit }).await?
+    }
+
+    /// Takes a device's server away while its users wait: the block device stays, and its I/O waits
+    /// for [`Handle::resume`]. I/O in flight has `within` (half the command timeout at most) to end
+    /// by itself; what has not ended then is issued again after the resume. Done already is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the kernel (before 6.16) cannot, or for a device that was
+    /// made without `recovery`, nothing is changed then; else the device is stalled: its I/O waits, and
+    /// it can be quiesced again or deleted.
+    pub async fn quiesce(&self, name: &DeviceName, within: Duration) -> Result<(), Error> {
+        let permit = self.admission.try_enter()?;
+        self.ask(Quiesce { name: name.clone(), within, permit }).await?
+    }
+
+    /// Serves a quiesced device again, on new queue threads; I/O that waited goes on. Live already
+    /// is done.
+    ///
+    /// # Errors
+    /// Whatever kept it from being served; it stays quiesced and can be resumed again.
+    pub async fn resume(&self, name: &DeviceName) -> Result<(), Error> {
+        let permit = self.admission.try_enter()?;
+        self.ask(Resume { name: name.clone(), permit }).await?
     }
 
     /// Every device, in the order of names.

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle, WrapFuture};
+use futures::channel::oneshot;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinError;
 
 use super::body::Body;
-use super::messages::{QueueBroke, Start, Stop, StopUnheld};
+use super::messages::{QueueBroke, Quiesce, Resume, Start, Stop, StopUnheld};
 use super::workers::{Class, Slot};
-use super::{Env, busy, startup, teardown};
+use super::{Env, busy, recover, startup, teardown};
 use crate::driver::{QueueEvent, QueueEvents};
 use crate::model::{
     Action, DeviceOutcome, DeviceState, Error, ErrorKind, Event, OutcomeKind, PanicReport,
@@ -31,13 +32,15 @@ pub(crate) struct Device {
     body: Rc<Body>,
     env: Rc<Env>,
     waiting: Option<SpawnHandle>,
+    /// Who waits for the quiesce or resume under way.
+    changes: Vec<oneshot::Sender<Result<(), Error>>>,
     /// Takes over from an actor that panicked: the device has failed.
     salvage: bool,
 }
 
 impl Device {
     pub(crate) fn new(body: Rc<Body>, env: Rc<Env>) -> Self {
-        Self { body, env, waiting: None, salvage: false }
+        Self { body, env, waiting: None, changes: Vec::new(), salvage: false }
     }
 
     /// An actor that takes down what one that panicked has left.
@@ -46,7 +49,7 @@ impl Device {
         body.set_error(Error::new(ErrorKind::Panicked, text).at(body.stage()).device(body.name()));
         body.caught(panic);
         body.muted.set(true);
-        Self { body, env, waiting: None, salvage: true }
+        Self { body, env, waiting: None, changes: Vec::new(), salvage: true }
     }
 
     fn apply(&mut self, event: Event) -> Action {
@@ -74,7 +77,7 @@ impl Device {
             group: self.body.spec().group().cloned(),
             from,
             to,
-            error: self.body.error().map(|e| e.to_string()),
+            error: self.body.complaint(),
         };
         // The observer is code of the host's and may panic: it comes last.
         self.env.events.push(change.clone());
@@ -159,6 +162,48 @@ impl Device {
         }
     }
 
+    /// Somebody wants a quiesce or a resume: answers at once, or notes who waits.
+    fn change(&mut self, event: Event, reply: oneshot::Sender<Result<(), Error>>) -> Action {
+        let action = self.apply(event);
+        // A caller that went away does not want to know.
+        match action {
+            Action::Quiesce | Action::Resume | Action::Await => self.changes.push(reply),
+            Action::Answer => drop(reply.send(Ok(()))),
+            _ => drop(reply.send(Err(self.body.not_in_this_state()))),
+        }
+        action
+    }
+
+    /// A quiesce or a resume has ended.
+    fn changed(&mut self, event: Event, error: Option<Error>, ctx: &mut Context<Self>) {
+        let log = self.body.log.borrow().clone();
+        match &error {
+            None => {
+                slog::info!(log, "{}", if event == Event::Quieted { "quiesced" } else { "resumed" })
+            }
+            Some(error) => slog::warn!(log, "{error}"),
+        }
+        self.body.set_pending(error.clone().filter(|_| event != Event::Declined));
+        let result =
+            match (self.apply(event), error) {
+                (Action::Answer, None) => Ok(()),
+                (_, Some(error)) => Err(error),
+                _ => Err(Error::new(ErrorKind::Stopping, "was deleted meanwhile")
+                    .device(self.body.name())),
+            };
+        for reply in self.changes.drain(..) {
+            let _ = reply.send(result.clone());
+        }
+        // Somebody else has removed it.
+        if let Some(gone) = result.err().filter(|error| error.kind() == ErrorKind::NotFound) {
+            self.body.set_error(gone);
+        }
+        // A queue that broke meanwhile has been told, and ignored.
+        if self.body.error().is_some() && self.body.state().is_in_service() {
+            self.fault(ctx);
+        }
+    }
+
     /// What a lifecycle task gave, or that it panicked, as an error.
     fn survived<T>(&self, ended: Ended<T>) -> Result<T, Error> {
         let error = match ended {
@@ -202,7 +247,14 @@ impl Actor for Device {
                     _ => {}
                 }
             }
-            DeviceState::Live => self.fault(ctx),
+            DeviceState::Live
+            | DeviceState::Quiescing
+            | DeviceState::Quiesced
+            | DeviceState::Stalled => self.fault(ctx),
+            DeviceState::Resuming => {
+                self.apply(Event::NotResumed);
+                self.fault(ctx);
+            }
             // The task of the dead actor may be at it still; the lifecycle lock orders the two.
             DeviceState::Stopping | DeviceState::Failing => self.teardown(None, ctx),
             // It died between the end and the telling of it.
@@ -271,6 +323,44 @@ impl Handler<StopUnheld> for Device {
                     // A caller that went away does not want to know.
                     let _ = refused.send(error);
                 }
+            }
+        }));
+    }
+}
+
+impl Handler<Quiesce> for Device {
+    type Result = ();
+
+    fn handle(&mut self, Quiesce { within, reply }: Quiesce, ctx: &mut Context<Self>) {
+        if self.change(Event::Quiesce, reply) != Action::Quiesce {
+            return;
+        }
+        let (body, env) = (Rc::clone(&self.body), Rc::clone(&self.env));
+        let quiesce = async move { recover::quiesce(&body, &env, within).await };
+        let quiesce = actix_rt::spawn(catch_future(quiesce));
+        ctx.spawn(quiesce.into_actor(self).map(|ended, device, ctx| {
+            let ended = device.survived(ended);
+            let (event, error) = ended.unwrap_or_else(|error| (Event::Stuck, Some(error)));
+            device.changed(event, error, ctx);
+        }));
+    }
+}
+
+impl Handler<Resume> for Device {
+    type Result = ();
+
+    fn handle(&mut self, Resume { reply }: Resume, ctx: &mut Context<Self>) {
+        if self.change(Event::Resume, reply) != Action::Resume {
+            return;
+        }
+        let (body, env) = (Rc::clone(&self.body), Rc::clone(&self.env));
+        let events = queue_events(ctx);
+        let resume = async move { recover::resume(&body, &env, events).await };
+        let resume = actix_rt::spawn(catch_future(resume));
+        ctx.spawn(resume.into_actor(self).map(|ended, device, ctx| {
+            match device.survived(ended).and_then(|resumed| resumed) {
+                Ok(()) => device.changed(Event::Resumed, None, ctx),
+                Err(error) => device.changed(Event::NotResumed, Some(error), ctx),
             }
         }));
     }

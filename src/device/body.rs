@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 use super::undo::{Undo, Undos};
-use crate::driver::{CharDevice, QueueSet};
+use crate::driver::{CharDevice, Features, QueueSet};
 use crate::model::{
     CreateOutcome, DeviceId, DeviceInfo, DeviceName, DeviceOutcome, DeviceSpec, DeviceState, Error,
     ErrorKind, IoStats, OutcomeKind, PanicReport, QueueSpec, Stage, StageTimes,
@@ -35,6 +35,8 @@ pub(crate) struct Body {
     pub(crate) deadline: Cell<Option<Instant>>,
     /// A TRY_STOP_DEV is under way or has stopped it: its tags come back for that.
     pub(crate) yielding: Cell<bool>,
+    /// Its block device refuses writes since somebody asked for that.
+    pub(crate) read_only: Cell<bool>,
     /// An observer that panicked is not asked again for this device.
     pub(crate) muted: Cell<bool>,
     pub(super) parts: RefCell<Parts>,
@@ -54,7 +56,9 @@ pub(super) struct Parts {
     pub(super) chardev: Option<Box<dyn CharDevice>>,
     queues: Option<Box<dyn QueueSet>>,
     /// Queues as the kernel made them.
-    made: Option<QueueSpec>,
+    pub(super) made: Option<QueueSpec>,
+    /// Features as the kernel switched them on.
+    pub(super) features: Features,
     pub(super) undos: Undos,
 }
 
@@ -65,6 +69,8 @@ struct History {
     stage_since: Instant,
     times: StageTimes,
     error: Option<Error>,
+    /// Why the last quiesce or resume did not end well; it may be asked again.
+    pending: Option<Error>,
     panics: Vec<PanicReport>,
     outcome: Option<DeviceOutcome>,
 }
@@ -87,6 +93,7 @@ impl Body {
             broken: Notify::new(),
             deadline: Cell::new(None),
             yielding: Cell::new(false),
+            read_only: Cell::new(false),
             muted: Cell::new(false),
             parts: RefCell::default(),
             history: RefCell::new(History {
@@ -96,6 +103,7 @@ impl Body {
                 stage_since: now,
                 times: StageTimes::default(),
                 error: None,
+                pending: None,
                 panics: Vec::new(),
                 outcome: None,
             }),
@@ -176,8 +184,36 @@ impl Body {
         self.id().is_none() && error.is_some_and(|e| e.kind() == ErrorKind::Wedged)
     }
 
-    pub(super) fn set_queues(&self, made: QueueSpec) {
-        self.parts.borrow_mut().made = Some(made);
+    /// What the kernel made of what was asked.
+    pub(super) fn set_made(&self, made: QueueSpec, features: Features) {
+        let mut parts = self.parts.borrow_mut();
+        (parts.made, parts.features) = (Some(made), features);
+    }
+
+    /// The kernel has changed its size.
+    pub(super) fn resized(&self, to: u64) {
+        if let Some(geometry) = &mut self.parts.borrow_mut().geometry {
+            geometry.size = to;
+        }
+        let resized = self.spec().as_ref().clone().resized(to);
+        *self.spec.borrow_mut() = Arc::new(resized);
+    }
+
+    /// Whether it is served and takes I/O, as far as its actor knows.
+    pub(super) fn is_live(&self) -> bool {
+        self.state() == DeviceState::Live && !self.yielding.get()
+    }
+
+    /// An error of a step, with what is known of the device.
+    pub(super) fn told(&self, error: Error, stage: Stage) -> Error {
+        let error = error.at(stage).device(self.name());
+        self.id().into_iter().fold(error, Error::id)
+    }
+
+    /// That something cannot be done now.
+    pub(super) fn not_in_this_state(&self) -> Error {
+        let text = format!("it is {}, and this cannot be done then", self.state());
+        Error::new(ErrorKind::Busy, text).device(self.name())
     }
 
     pub(super) fn put_queues(&self, queues: Box<dyn QueueSet>) {
@@ -197,6 +233,17 @@ impl Body {
 
     pub(crate) fn error(&self) -> Option<Error> {
         self.history.borrow().error.clone()
+    }
+
+    /// Notes why it does not serve, though it may be asked to again; or that it does.
+    pub(super) fn set_pending(&self, error: Option<Error>) {
+        self.history.borrow_mut().pending = error;
+    }
+
+    /// What is wrong with it now, in one line.
+    pub(super) fn complaint(&self) -> Option<String> {
+        let history = self.history.borrow();
+        history.error.as_ref().or(history.pending.as_ref()).map(ToString::to_string)
     }
 
     /// A panic that somebody else has logged.
@@ -352,11 +399,13 @@ impl Body {
             size: parts.geometry.map(|g| g.size),
             queues: queues.count,
             depth: queues.depth,
-            read_only: spec.read_only() || parts.geometry.is_some_and(|g| g.read_only),
+            read_only: self.read_only.get()
+                || spec.read_only()
+                || parts.geometry.is_some_and(|g| g.read_only),
             tids: parts.queues.as_ref().map(|q| q.tids()).unwrap_or_default(),
             since_s: history.state_since.elapsed().as_secs_f64(),
             io: parts.queues.as_ref().map_or_else(IoStats::default, |q| q.stats()),
-            error: history.error.as_ref().map(ToString::to_string),
+            error: history.error.as_ref().or(history.pending.as_ref()).map(ToString::to_string),
             group: spec.group().cloned(),
             labels: spec.labels().clone(),
             origin: spec.origin(),

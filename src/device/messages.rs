@@ -41,6 +41,22 @@ pub(crate) struct StopUnheld {
     pub(crate) stop: Stop,
 }
 
+/// Take its server away while its users wait.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Quiesce {
+    /// How long I/O in flight has to end by itself.
+    pub(crate) within: Duration,
+    pub(crate) reply: oneshot::Sender<Result<(), Error>>,
+}
+
+/// Serve it again.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Resume {
+    pub(crate) reply: oneshot::Sender<Result<(), Error>>,
+}
+
 /// A queue thread has something to tell.
 #[derive(Message)]
 #[rtype(result = "()")]

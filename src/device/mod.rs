@@ -12,6 +12,9 @@
 //!           Undo in the Body             (stop, join, delete, close, release)
 //! ```
 //!
+//! What changes a device in service without moving its state ([`resize`], [`set_read_only`]) runs
+//! beside its actor, under the lock that the lifecycle futures share.
+//!
 //! Invariants: whatever must be undone is written in the [`Body`] before the step that makes it
 //! is awaited, so that a future which is dropped or panics loses nothing; the body outlives its
 //! actor, and the supervisor gives the body of an actor that panicked to a new one, which tears
@@ -20,9 +23,11 @@
 mod actor;
 mod body;
 mod busy;
+mod change;
 mod events;
 mod links;
 mod messages;
+mod recover;
 mod startup;
 mod teardown;
 mod undo;
@@ -41,9 +46,10 @@ use crate::target::Registry;
 
 pub(crate) use actor::Device;
 pub(crate) use body::Body;
+pub(crate) use change::{resize, set_read_only};
 pub(crate) use events::{EventReader, Events};
 pub(crate) use links::Links;
-pub(crate) use messages::{Start, Stop, StopUnheld};
+pub(crate) use messages::{Quiesce, Resume, Start, Stop, StopUnheld};
 pub(crate) use workers::Workers;
 
 /// What all devices of a supervisor share.

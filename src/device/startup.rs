@@ -18,7 +18,7 @@ use super::Env;
 use super::body::Body;
 use super::undo::Undo;
 use crate::driver::{AddDevice, Command, Features, Params, QueueEvents, ServePlan};
-use crate::model::{Error, ErrorKind, Stage};
+use crate::model::{DeviceId, Error, ErrorKind, Stage};
 use crate::sys;
 use crate::target::Target;
 
@@ -61,17 +61,49 @@ async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error>
         slog::info!(body.log.borrow(), "fewer queues than asked for";
             "asked" => wanted.count, "made" => queues.count);
     }
-    body.set_queues(queues);
+    body.set_made(queues, added.features);
 
     body.enter(Stage::Configure);
     let params = Params { geometry, max_io: queues.max_io };
     driver.execute(Command::SetParams(id, params)).await?;
 
-    body.enter(Stage::Attach);
-    let chardev = bounded(env.stage_bound, driver.open(id)).await??;
+    serve(body, env, id, events).await?;
+
+    body.enter(Stage::Start);
+    unless_broken(body, driver.execute(Command::Start(id))).await?;
+    let node = async { bounded(env.stage_bound, driver.node_ready(id)).await? };
+    unless_broken(body, node).await?;
+
+    if let Some(links) = &env.links {
+        body.enter(Stage::Link);
+        body.push_undo(Undo::Unlink);
+        links.link(body.name(), id)?;
+    }
+    body.enter(Stage::Live);
+    Ok(())
+}
+
+/// Opens the char device and has every tag of every queue fetched.
+pub(super) async fn serve(
+    body: &Body,
+    env: &Env,
+    id: DeviceId,
+    events: QueueEvents,
+) -> Result<(), Error> {
+    let stage = |of_a_start| match body.stage() {
+        Stage::Resume => Stage::Resume,
+        _ => of_a_start,
+    };
+    body.enter(stage(Stage::Attach));
+    let chardev = bounded(env.stage_bound, env.driver.open(id)).await??;
     body.push_undo(Undo::Close);
 
-    body.enter(Stage::Serve);
+    body.enter(stage(Stage::Serve));
+    let (target, queues) = {
+        let parts = body.parts.borrow();
+        let nothing = || Error::new(ErrorKind::Internal, "there is nothing to serve it with");
+        (parts.target.clone().ok_or_else(nothing)?, parts.made.ok_or_else(nothing)?)
+    };
     let plan = ServePlan {
         device: body.name().clone(),
         id,
@@ -91,24 +123,21 @@ async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error>
     {
         bounded(env.stage_bound, queues.ready()).await??;
     }
-
-    body.enter(Stage::Start);
-    unless_broken(body, driver.execute(Command::Start(id))).await?;
-    let node = async { bounded(env.stage_bound, driver.node_ready(id)).await? };
-    unless_broken(body, node).await?;
-
-    if let Some(links) = &env.links {
-        body.enter(Stage::Link);
-        body.push_undo(Undo::Unlink);
-        links.link(body.name(), id)?;
-    }
-    body.enter(Stage::Live);
     Ok(())
 }
 
 /// What a device shall have where the kernel has it.
 fn features(body: &Body) -> Features {
-    if body.spec().partitions() { Features::NONE } else { Features::NO_AUTO_PART_SCAN }
+    let spec = body.spec();
+    let mut features = Features::UPDATE_SIZE;
+    if !spec.partitions() {
+        features = features.with(Features::NO_AUTO_PART_SCAN);
+    }
+    if spec.recovery() {
+        let reissue = Features::USER_RECOVERY.with(Features::USER_RECOVERY_REISSUE);
+        features = features.with(reissue).with(Features::QUIESCE);
+    }
+    features
 }
 
 /// Opens the target, on a thread of its own if that may block.
@@ -136,7 +165,7 @@ pub(super) async fn bounded<T>(bound: Duration, work: impl Future<Output = T>) -
 }
 
 /// Gives up on `work` when a queue breaks: START waits without end for a queue that died.
-async fn unless_broken<T>(
+pub(super) async fn unless_broken<T>(
     body: &Body,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {

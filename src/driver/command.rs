@@ -1,5 +1,7 @@
 //! Control commands and their answers, as values.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::{Driver, Features};
@@ -29,6 +31,15 @@ pub enum Command {
     DeleteAsync(DeviceId),
     /// `GET_DEV_INFO`.
     Info(DeviceId),
+    /// `UPDATE_SIZE` (Linux 6.16 on), in bytes.
+    UpdateSize(DeviceId, u64),
+    /// `QUIESCE_DEV` (Linux 6.16 on): new I/O waits, and once every queue has a tag to spare the
+    /// tags come back. After the time it says `EBUSY`, and new I/O waits all the same.
+    Quiesce(DeviceId, Duration),
+    /// `START_USER_RECOVERY`: a new server may open the device; `EBUSY` while the old one has it.
+    StartRecovery(DeviceId),
+    /// `END_USER_RECOVERY`: waits until every tag of every queue is fetched again.
+    EndRecovery(DeviceId),
 }
 
 impl Command {
@@ -46,6 +57,10 @@ impl Command {
             Self::Delete(_) => "DEL_DEV",
             Self::DeleteAsync(_) => "DEL_DEV_ASYNC",
             Self::Info(_) => "GET_DEV_INFO",
+            Self::UpdateSize(..) => "UPDATE_SIZE",
+            Self::Quiesce(..) => "QUIESCE_DEV",
+            Self::StartRecovery(_) => "START_USER_RECOVERY",
+            Self::EndRecovery(_) => "END_USER_RECOVERY",
         }
     }
 
@@ -62,7 +77,11 @@ impl Command {
             | Self::TryStop(id)
             | Self::Delete(id)
             | Self::DeleteAsync(id)
-            | Self::Info(id) => Some(*id),
+            | Self::Info(id)
+            | Self::UpdateSize(id, _)
+            | Self::Quiesce(id, _)
+            | Self::StartRecovery(id)
+            | Self::EndRecovery(id) => Some(*id),
         }
     }
 }
@@ -151,6 +170,17 @@ impl dyn Driver {
         match self.execute(Command::Add(add)).await? {
             Reply::Device(device) => Ok(device),
             other => Err(unexpected("ADD_DEV", &other)),
+        }
+    }
+
+    /// `GET_PARAMS`.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is no such device, `EINVAL` before `SET_PARAMS`.
+    pub async fn params(&self, id: DeviceId) -> Result<Params, Error> {
+        match self.execute(Command::GetParams(id)).await? {
+            Reply::Params(params) => Ok(params),
+            other => Err(unexpected("GET_PARAMS", &other)),
         }
     }
 

@@ -89,6 +89,11 @@ impl Driver for Deadline {
         self.bound(self.inner.node_ready(id), late).boxed_local()
     }
 
+    fn set_read_only(&self, id: DeviceId, on: bool) -> LocalBoxFuture<'static, Result<(), Error>> {
+        let late = move |error: Error| error.command("BLKROSET").id(id).hint("see dmesg");
+        self.bound(self.inner.set_read_only(id, on), late).boxed_local()
+    }
+
     fn holders(&self, id: DeviceId) -> LocalBoxFuture<'static, Vec<String>> {
         self.inner.holders(id)
     }
@@ -120,6 +125,13 @@ mod tests {
             Ok(Vec::new())
         }
         fn node_ready(&self, _: DeviceId) -> LocalBoxFuture<'static, Result<(), Error>> {
+            pending().boxed_local()
+        }
+        fn set_read_only(
+            &self,
+            _: DeviceId,
+            _: bool,
+        ) -> LocalBoxFuture<'static, Result<(), Error>> {
             pending().boxed_local()
         }
         fn holders(&self, _: DeviceId) -> LocalBoxFuture<'static, Vec<String>> {

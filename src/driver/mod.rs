@@ -57,6 +57,9 @@ pub trait Driver: 'static {
     /// Completes once the block device node of a started device can be opened.
     fn node_ready(&self, id: DeviceId) -> LocalBoxFuture<'static, Result<(), Error>>;
 
+    /// Has the block device of a started device refuse writes, or take them again (`BLKROSET`).
+    fn set_read_only(&self, id: DeviceId, on: bool) -> LocalBoxFuture<'static, Result<(), Error>>;
+
     /// Who holds the block device of `id`, which may be stopped already: one line a process, mount
     /// or device on top. Bounded; what cannot be read is left out.
     fn holders(&self, id: DeviceId) -> LocalBoxFuture<'static, Vec<String>>;

@@ -34,7 +34,9 @@ pub use outcome::{
 pub use panic::PanicReport;
 pub use policy::{BUSY_TIMEOUT, BusyPolicy, Labels, NoBusyPolicy, Origin};
 pub use report::{ShutdownReport, StageSummary};
-pub use request::{Condition, DeleteOptions, Ensured, GroupInfo, GroupReport, KernelFeatures};
+pub use request::{
+    Condition, DeleteOptions, Ensured, GroupInfo, GroupReport, KernelFeatures, ResizeOutcome,
+};
 pub use spec::{
     Backing, BlockSize, DeviceSpec, DeviceSpecBuilder, FaultSpec, LIMITS, Limits, Problem,
     QueueSpec,

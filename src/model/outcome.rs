@@ -38,6 +38,12 @@ pub enum Stage {
     Link,
     /// In service.
     Live,
+    /// `UPDATE_SIZE`, and the target with it.
+    Resize,
+    /// `QUIESCE_DEV`, and the end of the queue threads.
+    Quiesce,
+    /// `START_USER_RECOVERY`, new queue threads, `END_USER_RECOVERY`.
+    Resume,
     /// Removing the link.
     Unlink,
     /// `STOP_DEV`: I/O is drained, the disk goes.
@@ -54,7 +60,7 @@ pub enum Stage {
 
 impl Stage {
     /// Every stage, in order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Wait,
         Self::Open,
         Self::Add,
@@ -64,6 +70,9 @@ impl Stage {
         Self::Start,
         Self::Link,
         Self::Live,
+        Self::Resize,
+        Self::Quiesce,
+        Self::Resume,
         Self::Unlink,
         Self::Stop,
         Self::Join,
@@ -85,6 +94,9 @@ impl Stage {
             Self::Start => "start",
             Self::Link => "link",
             Self::Live => "live",
+            Self::Resize => "resize",
+            Self::Quiesce => "quiesce",
+            Self::Resume => "resume",
             Self::Unlink => "unlink",
             Self::Stop => "stop",
             Self::Join => "join",

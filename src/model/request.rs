@@ -102,6 +102,17 @@ fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Er
     serializer.serialize_f64(time.as_secs_f64())
 }
 
+/// What a resize gives back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResizeOutcome {
+    /// The device.
+    pub name: DeviceName,
+    /// Its size before, in bytes.
+    pub from: u64,
+    /// Its size now, in bytes.
+    pub to: u64,
+}
+
 /// What to wait for ([`crate::Handle::wait`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {

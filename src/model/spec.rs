@@ -213,6 +213,15 @@ impl DeviceSpec {
         self
     }
 
+    /// The same device with a target of `size` bytes, where the spec is what says the size.
+    #[must_use]
+    pub(crate) fn resized(mut self, to: u64) -> Self {
+        if let TargetSpec::Null { size } | TargetSpec::Ram { size } = &mut self.target {
+            *size = to;
+        }
+        self
+    }
+
     /// The keys, as in the config, in which `self` differs from a device that is there; none when
     /// it is what `self` asks for. Who asked does not matter, nor does the number if none was.
     #[must_use]

@@ -6,6 +6,8 @@
 //!      │          │  └─> failing ──────┬──> failed
 //!      └> gone    └> cancelling ┘      ├──> left      something is still there
 //!                                      └──> wedged    a command never came back
+//!   live ─> quiescing ─> quiesced ─> resuming ─> live
+//!                └─> stalled        a queue did not end: quiesce again, or delete
 //! ```
 //!
 //! Invariants: only the `Device` actor applies it; `gone`, `failed`, `left`, `wedged` are where a
@@ -30,6 +32,14 @@ pub enum DeviceState {
     Cancelling,
     /// In service.
     Live,
+    /// On its way to be without a server; new I/O waits.
+    Quiescing,
+    /// Without a server: the block device is there and its I/O waits.
+    Quiesced,
+    /// Its I/O waits, and a queue of the old server has not ended.
+    Stalled,
+    /// Being served again.
+    Resuming,
     /// Being torn down because somebody asked.
     Stopping,
     /// Being torn down because it failed.
@@ -56,6 +66,20 @@ pub enum Event {
     StartFailed,
     /// Somebody wants it gone.
     Delete,
+    /// Somebody wants its I/O to wait, without a server.
+    Quiesce,
+    /// It is without a server.
+    Quieted,
+    /// Nothing was done to quiesce it: it cannot be.
+    Declined,
+    /// Its I/O waits, and a queue does not end.
+    Stuck,
+    /// Somebody wants it served again.
+    Resume,
+    /// It is served again.
+    Resumed,
+    /// It could not be served again; its I/O waits still.
+    NotResumed,
     /// A queue thread or the target broke while it was in service.
     Fault,
     /// Teardown ended; nothing is left.
@@ -74,6 +98,12 @@ pub enum Action {
     Start,
     /// Tell the creator that it is in service.
     Announce,
+    /// Take its server away.
+    Quiesce,
+    /// Serve it again.
+    Resume,
+    /// Tell the caller that this cannot be done in this state.
+    Refuse,
     /// Run the teardown.
     Teardown,
     /// Tell everybody who waits how it ended.
@@ -98,11 +128,15 @@ pub struct IllegalTransition {
 
 impl DeviceState {
     /// Every state.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::Waiting,
         Self::Starting,
         Self::Cancelling,
         Self::Live,
+        Self::Quiescing,
+        Self::Quiesced,
+        Self::Stalled,
+        Self::Resuming,
         Self::Stopping,
         Self::Failing,
         Self::Gone,
@@ -119,6 +153,10 @@ impl DeviceState {
             Self::Starting => "starting",
             Self::Cancelling => "cancelling",
             Self::Live => "live",
+            Self::Quiescing => "quiescing",
+            Self::Quiesced => "quiesced",
+            Self::Stalled => "stalled",
+            Self::Resuming => "resuming",
             Self::Stopping => "stopping",
             Self::Failing => "failing",
             Self::Gone => "gone",
@@ -143,7 +181,10 @@ impl DeviceState {
     /// Whether the kernel has a block device for it that users may have open.
     #[must_use]
     pub fn is_in_service(self) -> bool {
-        matches!(self, Self::Live)
+        matches!(
+            self,
+            Self::Live | Self::Quiescing | Self::Quiesced | Self::Stalled | Self::Resuming
+        )
     }
 
     /// Whether the life rests here until somebody asks for something.
@@ -161,11 +202,18 @@ impl fmt::Display for DeviceState {
 
 impl Event {
     /// Every event.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 15] = [
         Self::Granted,
         Self::Started,
         Self::StartFailed,
         Self::Delete,
+        Self::Quiesce,
+        Self::Quieted,
+        Self::Declined,
+        Self::Stuck,
+        Self::Resume,
+        Self::Resumed,
+        Self::NotResumed,
         Self::Fault,
         Self::Cleared,
         Self::Remains,
@@ -196,8 +244,29 @@ pub fn next(state: DeviceState, event: Event) -> Result<(DeviceState, Action), I
         // The start races every step against the queue threads, so it sees the fault itself.
         (S::Starting | S::Cancelling, E::Fault) => (state, A::Ignore),
 
-        (S::Live, E::Delete) => (S::Stopping, A::Teardown),
-        (S::Live, E::Fault) => (S::Failing, A::Teardown),
+        // What is under way with it ends first: one lifecycle future runs at a time.
+        (S::Live | S::Quiescing | S::Quiesced | S::Stalled | S::Resuming, E::Delete) => {
+            (S::Stopping, A::Teardown)
+        }
+        (S::Live | S::Quiescing | S::Quiesced | S::Stalled, E::Fault) => (S::Failing, A::Teardown),
+        // As a start, it sees the fault itself.
+        (S::Resuming, E::Fault) => (state, A::Ignore),
+
+        (S::Live | S::Stalled, E::Quiesce) => (S::Quiescing, A::Quiesce),
+        (S::Quiescing, E::Quiesce) | (S::Resuming, E::Resume) => (state, A::Await),
+        (S::Quiesced, E::Quiesce) | (S::Live, E::Resume) => (state, A::Answer),
+        (S::Quiesced, E::Resume) => (S::Resuming, A::Resume),
+        (_, E::Quiesce | E::Resume) => (state, A::Refuse),
+        (S::Quiescing, E::Quieted) => (S::Quiesced, A::Answer),
+        (S::Quiescing, E::Declined) => (S::Live, A::Answer),
+        (S::Quiescing, E::Stuck) => (S::Stalled, A::Answer),
+        (S::Resuming, E::Resumed) => (S::Live, A::Answer),
+        (S::Resuming, E::NotResumed) => (S::Quiesced, A::Answer),
+        // It was deleted, or broke, meanwhile.
+        (
+            S::Stopping | S::Failing | S::Gone | S::Failed | S::Left | S::Wedged,
+            E::Quieted | E::Declined | E::Stuck | E::Resumed | E::NotResumed,
+        ) => (state, A::Ignore),
 
         (S::Stopping | S::Failing, E::Delete) => (S::Stopping, A::Await),
         (S::Stopping | S::Failing, E::Fault) => (state, A::Ignore),
@@ -211,14 +280,7 @@ pub fn next(state: DeviceState, event: Event) -> Result<(DeviceState, Action), I
         (S::Gone | S::Wedged, E::Delete) => (state, A::Answer),
         (S::Gone | S::Failed | S::Left | S::Wedged, E::Fault) => (state, A::Ignore),
 
-        (S::Waiting, E::Started | E::Fault | E::Cleared | E::Remains | E::Lost)
-        | (S::Starting | S::Cancelling, E::Granted | E::Cleared | E::Remains | E::Lost)
-        | (S::Live, E::Granted | E::Started | E::StartFailed | E::Cleared | E::Remains | E::Lost)
-        | (S::Stopping | S::Failing, E::Granted | E::Started | E::StartFailed)
-        | (
-            S::Gone | S::Failed | S::Left | S::Wedged,
-            E::Granted | E::Started | E::StartFailed | E::Cleared | E::Remains | E::Lost,
-        ) => return Err(IllegalTransition { state, event }),
+        _ => return Err(IllegalTransition { state, event }),
     })
 }
 

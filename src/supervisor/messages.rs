@@ -7,8 +7,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::model::{
     Condition, CreateOutcome, DeleteOptions, DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec,
-    Ensured, Error, GroupInfo, GroupName, GroupReport, KernelFeatures, PanicReport, ShutdownReport,
-    Snapshot,
+    Ensured, Error, GroupInfo, GroupName, GroupReport, KernelFeatures, PanicReport, ResizeOutcome,
+    ShutdownReport, Snapshot,
 };
 
 /// Bring a device up.
@@ -50,6 +50,42 @@ pub(crate) struct Measure;
 #[derive(Message)]
 #[rtype(result = "Option<DeviceInfo>")]
 pub(crate) struct Describe(pub(crate) DeviceName);
+
+/// Make a device larger, or smaller.
+#[derive(Message)]
+#[rtype(result = "Result<ResizeOutcome, Error>")]
+pub(crate) struct Resize {
+    pub(crate) name: DeviceName,
+    pub(crate) size: u64,
+    pub(crate) shrink: bool,
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+/// Have a device refuse writes, or take them again.
+#[derive(Message)]
+#[rtype(result = "Result<(), Error>")]
+pub(crate) struct SetReadOnly {
+    pub(crate) name: DeviceName,
+    pub(crate) on: bool,
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+/// Take a device's server away while its users wait.
+#[derive(Message)]
+#[rtype(result = "Result<(), Error>")]
+pub(crate) struct Quiesce {
+    pub(crate) name: DeviceName,
+    pub(crate) within: Duration,
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+/// Serve a quiesced device again.
+#[derive(Message)]
+#[rtype(result = "Result<(), Error>")]
+pub(crate) struct Resume {
+    pub(crate) name: DeviceName,
+    pub(crate) permit: OwnedSemaphorePermit,
+}
 
 /// Bring all devices of a group up, or none. `permit` is the first one's.
 #[derive(Message)]

@@ -17,6 +17,7 @@ mod actor;
 mod admission;
 mod ask;
 mod groups;
+mod live;
 mod messages;
 mod shutdown;
 
@@ -24,7 +25,7 @@ pub(crate) use actor::Supervisor;
 pub(crate) use admission::Admission;
 pub(crate) use messages::{
     AskFeatures, Create, CreateGroup, Delete, DeleteGroup, Describe, Ensure, Force, Groups, List,
-    Measure, Shutdown, Wait,
+    Measure, Quiesce, Resize, Resume, SetReadOnly, Shutdown, Wait,
 };
 
 pub(crate) use crate::device::EventReader;

@@ -1,9 +1,9 @@
 //! What the kernel says of an open file or block device: block sizes, what direct I/O needs.
 //!
-//! Invariants: reads only; whatever an old kernel or a missing sysfs does not tell is `None`, never
+//! Invariants: changes nothing but a device's read-only flag, when asked; whatever an old kernel or a missing sysfs does not tell is `None`, never
 //! a guess. Sizes are in bytes.
 
-use std::ffi::c_uint;
+use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -49,6 +49,17 @@ impl BlockDevice {
             read_only: ask(nix::request_code_none!(0x12, 94) as libc::Ioctl)? != 0,
         })
     }
+}
+
+/// Has an open block device refuse writes, or take them again (`BLKROSET`).
+///
+/// # Errors
+/// `ENOTTY` if it is none, `EACCES` without the right.
+pub fn set_read_only(file: BorrowedFd<'_>, on: bool) -> Result<(), Errno> {
+    let request = nix::request_code_none!(0x12, 93) as libc::Ioctl;
+    let value = c_int::from(on);
+    // SAFETY: the request reads one int from where the pointer points (block/ioctl.c).
+    Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), request, &raw const value) }).map(drop)
 }
 
 /// What direct I/O on a file needs: multiples of these. Both 0 when it cannot be done at all.

@@ -8,16 +8,20 @@
 //!
 //! Invariants: nobody outside gets a reference into the mapping; bytes move under their chunk's
 //! lock, so that two queues that are told to write the same blocks race as on a disk (either
-//! content) and not as in memory (undefined); at most one lock is held at a time. Pages nobody
+//! content) and not as in memory (undefined); the mapping moves only under all of the locks, and
+//! whoever copies holds one at a time; it never becomes shorter. Pages nobody
 //! wrote, and pages that were cleared, take no memory and read as zeroes.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use nix::errno::Errno;
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
+use nix::sys::mman::{
+    MRemapFlags, MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, mremap, munmap,
+};
 use nix::unistd::{SysconfVar, sysconf};
 
 /// Bytes that move under one lock: a multiple of every page size that Linux has by default.
@@ -32,8 +36,10 @@ pub struct OutOfRange;
 
 /// The memory. Dropping it gives it back.
 pub struct SharedMemory {
-    base: NonNull<u8>,
-    len: NonZeroUsize,
+    /// Where the mapping is; changes under all locks only.
+    base: AtomicPtr<u8>,
+    /// Its length; changes with it, and only grows.
+    len: AtomicUsize,
     page: usize,
     locks: Box<[RwLock<()>]>,
 }
@@ -59,8 +65,8 @@ impl SharedMemory {
         let base = unsafe { mmap_anonymous(None, len, prot, flags) }?.cast::<u8>();
         let page = sysconf(SysconfVar::PAGE_SIZE)?.and_then(|size| usize::try_from(size).ok());
         let memory = Self {
-            base,
-            len,
+            base: AtomicPtr::new(base.as_ptr()),
+            len: AtomicUsize::new(len.get()),
             page: page.unwrap_or(CHUNK),
             locks: (0..LOCKS).map(|_| RwLock::new(())).collect(),
         };
@@ -70,6 +76,32 @@ impl SharedMemory {
             unsafe { madvise(base.cast(), len.get(), advice) }?;
         }
         Ok(memory)
+    }
+
+    /// Makes it `len` bytes long, the new ones zeroes; nothing if it is that long already. Waits for
+    /// whoever copies.
+    ///
+    /// # Errors
+    /// `ENOMEM` when the address space is full or the host does not overcommit; it is as it was.
+    pub fn grow(&self, len: u64) -> Result<(), Errno> {
+        let len = usize::try_from(len).map_err(|_| Errno::ENOMEM)?;
+        let alone: Vec<_> = self.locks.iter().map(exclusive).collect();
+        let old = self.len.load(Ordering::Relaxed);
+        if len > old {
+            let base = NonNull::new(self.base()).ok_or(Errno::EFAULT)?.cast();
+            // SAFETY: our own mapping; whoever copies into or out of it holds one of the locks, and
+            // all of them are held here.
+            let moved = unsafe { mremap(base, old, len, MRemapFlags::MREMAP_MAYMOVE, None) }?;
+            self.base.store(moved.cast().as_ptr(), Ordering::Relaxed);
+            self.len.store(len, Ordering::Relaxed);
+        }
+        drop(alone);
+        Ok(())
+    }
+
+    /// Where the mapping is: for whoever holds a lock, which orders this with a move.
+    fn base(&self) -> *mut u8 {
+        self.base.load(Ordering::Relaxed)
     }
 
     /// Copies bytes from `offset` on out into `into`.
@@ -85,7 +117,7 @@ impl SharedMemory {
             // the length of `here`; the lock keeps writers out; `here` is a borrow of other
             // memory, since no reference into the mapping exists.
             unsafe {
-                let from = self.base.as_ptr().add(piece.start);
+                let from = self.base().add(piece.start);
                 ptr::copy_nonoverlapping(from, here.as_mut_ptr(), here.len());
             }
         }
@@ -103,7 +135,7 @@ impl SharedMemory {
             let _alone = self.exclusive(&piece);
             // SAFETY: as in `read`; the lock keeps everybody else out.
             unsafe {
-                let into = self.base.as_ptr().add(piece.start);
+                let into = self.base().add(piece.start);
                 ptr::copy_nonoverlapping(here.as_ptr(), into, here.len());
             }
         }
@@ -137,15 +169,15 @@ impl SharedMemory {
         // SAFETY: the pages are inside of our own private anonymous mapping, where the advice
         // means zeroes from now on; the caller holds the lock.
         unsafe {
-            let start = self.base.add(pages.start).cast();
-            madvise(start, pages.len(), MmapAdvise::MADV_DONTNEED).is_ok()
+            let Some(start) = NonNull::new(self.base().add(pages.start)) else { return false };
+            madvise(start.cast(), pages.len(), MmapAdvise::MADV_DONTNEED).is_ok()
         }
     }
 
     /// Overwrites a part of one chunk with zeroes. The caller holds the chunk's lock.
     fn zero(&self, part: Range<usize>) {
         // SAFETY: `part` is inside of the mapping, and the caller holds the lock.
-        unsafe { ptr::write_bytes(self.base.as_ptr().add(part.start), 0, part.len()) }
+        unsafe { ptr::write_bytes(self.base().add(part.start), 0, part.len()) }
     }
 
     /// Cuts a range at the borders of the chunks.
@@ -155,7 +187,7 @@ impl SharedMemory {
         len: usize,
     ) -> Result<impl Iterator<Item = Range<usize>> + use<>, OutOfRange> {
         let start = usize::try_from(offset).map_err(|_| OutOfRange)?;
-        let end = start.checked_add(len).filter(|end| *end <= self.len.get()).ok_or(OutOfRange)?;
+        let end = start.checked_add(len).filter(|end| *end <= self.len()).ok_or(OutOfRange)?;
         let mut at = start;
         Ok(std::iter::from_fn(move || {
             let piece = at..end.min((at / CHUNK + 1) * CHUNK);
@@ -168,21 +200,30 @@ impl SharedMemory {
         &self.locks[piece.start / CHUNK % LOCKS]
     }
 
+    fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
     // A poisoned lock guards nothing that could be half done: there is no value behind it.
     fn shared(&self, piece: &Range<usize>) -> RwLockReadGuard<'_, ()> {
         self.lock(piece).read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn exclusive(&self, piece: &Range<usize>) -> RwLockWriteGuard<'_, ()> {
-        self.lock(piece).write().unwrap_or_else(PoisonError::into_inner)
+        exclusive(self.lock(piece))
     }
+}
+
+fn exclusive(lock: &RwLock<()>) -> RwLockWriteGuard<'_, ()> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: our own mapping, and nobody has a pointer into it.
-        let unmapped = unsafe { munmap(self.base.cast(), self.len.get()) };
-        debug_assert!(unmapped.is_ok(), "munmap of our own mapping: {unmapped:?}");
+        let unmapped =
+            NonNull::new(self.base()).map(|base| unsafe { munmap(base.cast(), self.len()) });
+        debug_assert_eq!(unmapped, Some(Ok(())), "munmap of our own mapping");
     }
 }
 
@@ -195,11 +236,10 @@ mod tests {
     impl SharedMemory {
         /// Pages that take memory now.
         fn resident(&self) -> usize {
-            let mut seen = vec![0u8; self.len.get().div_ceil(self.page)];
+            let mut seen = vec![0u8; self.len().div_ceil(self.page)];
             // SAFETY: asks about our own mapping; the vector has a byte for each page of it.
-            let told = unsafe {
-                nix::libc::mincore(self.base.as_ptr().cast(), self.len.get(), seen.as_mut_ptr())
-            };
+            let told =
+                unsafe { nix::libc::mincore(self.base().cast(), self.len(), seen.as_mut_ptr()) };
             assert_eq!(told, 0);
             seen.iter().filter(|page| **page & 1 == 1).count()
         }
@@ -261,9 +301,38 @@ mod tests {
         let memory = SharedMemory::new(8192)?;
         memory.write(0, &[0xA5; 8192])?;
         // SAFETY: locks pages of our own mapping; unmapping unlocks them.
-        unsafe { nix::sys::mman::mlock(memory.base.cast(), 8192) }?;
+        unsafe {
+            nix::sys::mman::mlock(NonNull::new(memory.base()).ok_or("no base")?.cast(), 8192)
+        }?;
         memory.clear(0, 8192)?;
         assert_eq!(memory.bytes(0, 8192), [0; 8192]);
+        Ok(())
+    }
+
+    #[test]
+    fn it_grows_under_those_who_copy_and_keeps_what_was_written() -> TestResult {
+        let memory = SharedMemory::new(CHUNK as u64)?;
+        std::thread::scope(|scope| {
+            for byte in 1..=3_u64 {
+                let memory = &memory;
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        memory.write(byte * 512, &[byte as u8; 512]).expect("in range");
+                        assert_eq!(memory.bytes(byte * 512, 512), [byte as u8; 512]);
+                    }
+                });
+            }
+            for chunks in 1..=64_u64 {
+                memory.grow(chunks * CHUNK as u64).expect("room");
+            }
+        });
+        assert_eq!(memory.bytes(0, 512), [0; 512]);
+        assert_eq!(memory.bytes(1024, 512), [2; 512]);
+        memory.write(63 * CHUNK as u64, &[9; CHUNK])?;
+        assert_eq!(memory.bytes(62 * CHUNK as u64, CHUNK), vec![0; CHUNK]);
+        assert!(memory.grow(i64::MAX as u64).is_err());
+        memory.grow(512)?;
+        assert_eq!(memory.bytes(63 * CHUNK as u64, 512), [9; 512], "it became shorter");
         Ok(())
     }
 

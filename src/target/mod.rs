@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use futures::future::LocalBoxFuture;
 
-use crate::model::{DeviceId, DeviceName, Error, QueueId};
+use crate::model::{DeviceId, DeviceName, Error, ErrorKind, QueueId};
 
 /// An errno that a request is answered with (`nix::libc::EIO` and the like, positive).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +53,19 @@ pub type IoResult = Result<(), Errno>;
 
 /// A backend of one device, shared by its queues.
 pub trait Target: Send + Sync + 'static {
-    /// Size, block sizes and abilities. Must not change while the device lives.
+    /// Size, block sizes and abilities, as it was opened. Only the size may change while the device
+    /// lives, and only by [`Target::resize`].
     fn geometry(&self) -> Geometry;
+
+    /// Follows the device to another size: before it grows and after it has shrunk, while requests
+    /// are served. May block; it runs on a thread of its own.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::Unsupported`] unless the target can; the device keeps its size then.
+    fn resize(&self, from: u64, to: u64) -> Result<(), Error> {
+        let _ = (from, to);
+        Err(Error::new(ErrorKind::Unsupported, "its target cannot change its size"))
+    }
 
     /// What the operator should know about how it was opened, one line each: where it is less than
     /// was asked for. Logged when the device starts.
@@ -96,6 +107,15 @@ pub trait Serve: 'static {
     /// # Errors
     /// The errno that the request's issuer sees.
     fn serve(&self, io: &mut Io) -> impl Future<Output = IoResult>;
+
+    /// Follows the device to another size ([`Target::resize`]).
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::Unsupported`] unless it can.
+    fn resize(&self, from: u64, to: u64) -> Result<(), Error> {
+        let _ = (from, to);
+        Err(Error::new(ErrorKind::Unsupported, "its target cannot change its size"))
+    }
 }
 
 /// Makes a [`QueueTarget`] that runs `serve` for every request of every tag.

@@ -4,6 +4,7 @@
 //! reader sees at most what was written to this very device.
 
 use super::{Discard, Geometry, Io, IoResult, Serve};
+use crate::model::Error;
 
 /// Largest DISCARD and WRITE_ZEROES: they cost nothing, whatever their size.
 const MAX_DISCARD: u32 = 1 << 30;
@@ -20,6 +21,10 @@ pub(super) struct Null;
 
 impl Serve for Null {
     async fn serve(&self, _io: &mut Io) -> IoResult {
+        Ok(())
+    }
+
+    fn resize(&self, _from: u64, _to: u64) -> Result<(), Error> {
         Ok(())
     }
 }

@@ -8,7 +8,7 @@
 use nix::libc;
 
 use super::{Discard, Errno, Geometry, Io, IoResult, Op, Serve};
-use crate::model::Error;
+use crate::model::{Error, ErrorKind};
 use crate::sys::shared_memory::SharedMemory;
 
 /// Largest DISCARD and WRITE_ZEROES: giving this much back keeps the queue from other requests for
@@ -57,5 +57,18 @@ impl Serve for Ram {
         };
         // The kernel keeps requests inside of the device.
         done.map_err(|_| Errno(libc::EIO))
+    }
+
+    fn resize(&self, from: u64, to: u64) -> Result<(), Error> {
+        if to > from {
+            return self.memory.grow(to).map_err(|errno| {
+                Error::from_errno(errno as i32, format!("cannot map {to} bytes of memory"))
+                    .command("mremap")
+                    .hint("use a smaller size; see vm.overcommit_memory and RLIMIT_AS")
+            });
+        }
+        // What is cut off shall not come back when the device grows again.
+        let cleared = self.memory.clear(to, from - to);
+        cleared.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))
     }
 }

@@ -131,6 +131,10 @@ impl Target for Adapted {
         self.target.notes()
     }
 
+    fn resize(&self, from: u64, to: u64) -> Result<(), Error> {
+        self.target.resize(from, to)
+    }
+
     fn open_queue(self: Arc<Self>, queue: QueueContext) -> Result<Box<dyn QueueTarget>, Error> {
         Arc::clone(&self.target).open_queue(queue)
     }

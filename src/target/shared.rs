@@ -70,6 +70,10 @@ impl<S: Serve + Send + Sync> Target for Shared<S> {
         &self.notes
     }
 
+    fn resize(&self, from: u64, to: u64) -> Result<(), Error> {
+        self.serve.resize(from, to)
+    }
+
     fn open_queue(self: Arc<Self>, _queue: QueueContext) -> Result<Box<dyn QueueTarget>, Error> {
         Ok(with_faults(Arc::clone(&self.serve), &self.faults))
     }
@@ -78,5 +82,9 @@ impl<S: Serve + Send + Sync> Target for Shared<S> {
 impl<S: Serve> Serve for Arc<S> {
     fn serve(&self, io: &mut Io) -> impl Future<Output = IoResult> {
         S::serve(self, io)
+    }
+
+    fn resize(&self, from: u64, to: u64) -> Result<(), Error> {
+        S::resize(self, from, to)
     }
 }

@@ -65,7 +65,15 @@ fn effects() -> Vec<(Effect, &'static str)> {
 /// Texts of plans that strike the second device, in every stage that a life goes through.
 fn plans(kernel: &KernelProfile) -> Vec<String> {
     // In a life without special wishes.
-    let never_sent = [Point::Features, Point::GetParams, Point::TryStop];
+    let never_sent = [
+        Point::Features,
+        Point::GetParams,
+        Point::TryStop,
+        Point::UpdateSize,
+        Point::Quiesce,
+        Point::StartRecovery,
+        Point::EndRecovery,
+    ];
     let mut plans = Vec::new();
     for point in Point::ALL {
         let other_delete = match kernel.delete_async {

@@ -11,6 +11,8 @@ mod histories;
 mod law;
 mod layers;
 mod lifecycle;
+mod live;
+mod live_threads;
 mod model;
 mod order;
 mod outside;

@@ -53,6 +53,11 @@ impl Driver for Recorder {
         self.0.node_ready(id)
     }
 
+    fn set_read_only(&self, id: DeviceId, on: bool) -> LocalBoxFuture<'static, Result<(), Error>> {
+        note("read only");
+        self.0.set_read_only(id, on)
+    }
+
     fn holders(&self, id: DeviceId) -> LocalBoxFuture<'static, Vec<String>> {
         self.0.holders(id)
     }

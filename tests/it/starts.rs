@@ -114,6 +114,9 @@ impl Driver for Counting {
     fn node_ready(&self, id: DeviceId) -> LocalBoxFuture<'static, Result<(), Error>> {
         self.0.node_ready(id)
     }
+    fn set_read_only(&self, id: DeviceId, on: bool) -> LocalBoxFuture<'static, Result<(), Error>> {
+        self.0.set_read_only(id, on)
+    }
     fn holders(&self, id: DeviceId) -> LocalBoxFuture<'static, Vec<String>> {
         self.0.holders(id)
     }

@@ -174,6 +174,11 @@ impl Device {
         self.open.set(false);
     }
 
+    /// Whether a server has the char device open, or has not let go of it yet.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.get()
+    }
+
     pub(super) fn hold_file(&self, holder: FileHolder) {
         let mut count = self.file.get();
         count[holder as usize] += 1;

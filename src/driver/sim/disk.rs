@@ -15,11 +15,13 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
 
 use super::wire::{Wire, Wires};
 use crate::driver::Params;
@@ -47,6 +49,9 @@ pub struct SimDisk(Arc<Shared>);
 struct Shared {
     id: DeviceId,
     params: Params,
+    /// Changes with UPDATE_SIZE.
+    size: AtomicU64,
+    read_only: AtomicBool,
     state: Mutex<State>,
     /// To the queues that have threads; none where queues are virtual.
     wires: Wires,
@@ -111,6 +116,8 @@ impl SimDisk {
         let state = State { service: Service::Serving, removed: false, waiting: Vec::new() };
         Self(Arc::new(Shared {
             id,
+            size: AtomicU64::new(params.geometry.size),
+            read_only: AtomicBool::new(params.geometry.read_only),
             params,
             state: Mutex::new(state),
             wires,
@@ -201,7 +208,7 @@ impl SimDisk {
     /// Size, block sizes and abilities, as its users see them.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
-        self.0.params.geometry
+        self.0.geometry()
     }
 
     /// Users who have it open.
@@ -230,6 +237,24 @@ impl SimDisk {
             return drop(waiting);
         }
         waiting.into_iter().for_each(|pending| self.serve(pending));
+    }
+
+    /// Its users see another size from now on.
+    pub(super) fn resize(&self, size: u64) {
+        self.0.size.store(size, Ordering::Relaxed);
+    }
+
+    /// Writes are refused from now on, or not any more.
+    pub(super) fn set_read_only(&self, on: bool) {
+        self.0.read_only.store(on, Ordering::Relaxed);
+    }
+
+    /// Completes when queues have answered all that they were given.
+    pub(super) async fn idle(&self) {
+        // The kernel looks from time to time, too.
+        while self.in_flight() > self.0.lock().waiting.len() {
+            sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Reads the first blocks, as the kernel does when a disk appears; newer ones after START_DEV,
@@ -301,7 +326,7 @@ impl Future for Ticket {
 impl Shared {
     /// What the block layer would not let through.
     fn check(&self, Pending { request, data, .. }: &Pending) -> Option<i32> {
-        let Params { geometry, max_io } = &self.params;
+        let (geometry, max_io) = (self.geometry(), &self.params.max_io);
         let len = u64::from(request.len);
         let block = u64::from(geometry.logical_block);
         let changes = !matches!(request.op, Op::Read | Op::Flush);
@@ -316,6 +341,12 @@ impl Shared {
         }
         let end = request.offset.checked_add(len);
         end.is_none_or(|end| end > geometry.size).then_some(nix::libc::EIO)
+    }
+
+    fn geometry(&self) -> Geometry {
+        let size = self.size.load(Ordering::Relaxed);
+        let read_only = self.read_only.load(Ordering::Relaxed);
+        Geometry { size, read_only, ..self.params.geometry }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

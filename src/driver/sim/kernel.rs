@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use nix::libc;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::QueueMode;
 use super::device::{Device, Holder, Refusal, check_add};
@@ -28,7 +28,7 @@ use super::grace::GracePeriods;
 use super::journal::Journal;
 use super::profile::KernelProfile;
 use super::work::{Work, pause};
-use crate::driver::{AddDevice, Command, Features, KernelDevice, KernelState, Reply};
+use crate::driver::{AddDevice, Command, Features, KernelDevice, KernelState, Params, Reply};
 use crate::model::{DeviceId, Error, ErrorKind, QueueSpec};
 
 pub(super) struct Kernel {
@@ -111,6 +111,12 @@ impl Kernel {
                 let device = self.find(id)?;
                 refuse(self.try_stop(&device).await)?;
             }
+            Command::UpdateSize(id, size) => {
+                refuse(self.update_size(&*self.find(id)?, size).await)?
+            }
+            Command::Quiesce(id, within) => refuse(self.find(id)?.quiesce(within).await)?,
+            Command::StartRecovery(id) => refuse(self.find(id)?.start_recovery().await)?,
+            Command::EndRecovery(id) => refuse(self.find(id)?.end_recovery().await)?,
             Command::Delete(id) => self.delete(self.find(id)?, true).await,
             Command::DeleteAsync(id) if self.profile.delete_async => {
                 self.delete(self.find(id)?, false).await;
@@ -216,6 +222,19 @@ impl Kernel {
         self.remove_disk(device).await;
         drop(device_mutex);
         device.cancel();
+    }
+
+    async fn update_size(&self, device: &Device, size: u64) -> Result<(), Refusal> {
+        if !self.profile.features.has(Features::UPDATE_SIZE) {
+            return Err((libc::EOPNOTSUPP, "this kernel does not know the command"));
+        }
+        let _device_mutex = device.lock.lock().await;
+        let disk = device.disk().ok_or((libc::ENODEV, "it is not started"))?;
+        disk.resize(size);
+        device
+            .params
+            .update(|params| params.map(|params| Params { geometry: disk.geometry(), ..params }));
+        Ok(())
     }
 
     async fn try_stop(self: &Rc<Self>, device: &Rc<Device>) -> Result<(), Refusal> {
@@ -354,6 +373,59 @@ impl Device {
             disk.scan_partitions();
         }
         Ok(())
+    }
+}
+
+impl Device {
+    /// QUIESCE_DEV: stricter than the kernel, which waits for one tag of each queue only.
+    async fn quiesce(&self, within: Duration) -> Result<(), Refusal> {
+        if !self.features.has(Features::QUIESCE) {
+            return Err((libc::EOPNOTSUPP, "the device was not added with the feature"));
+        }
+        let device_mutex = self.lock.lock().await;
+        let disk = self.disk().ok_or((libc::ENODEV, "it is not started"))?;
+        if self.state.get() != KernelState::Live {
+            return Ok(());
+        }
+        self.set_service(Service::Silent);
+        if timeout(within, disk.idle()).await.is_err() {
+            return Err((libc::EBUSY, "I/O in flight has not ended in time"));
+        }
+        drop(device_mutex);
+        self.cancel();
+        Ok(())
+    }
+
+    /// START_USER_RECOVERY.
+    async fn start_recovery(&self) -> Result<(), Refusal> {
+        let _device_mutex = self.lock.lock().await;
+        if self.dies_with_server() {
+            return Err((libc::EINVAL, "the device was added without recovery"));
+        }
+        if self.is_open() || !self.is_recoverable() {
+            return Err((libc::EBUSY, "the old server has it open, or it is not waiting for one"));
+        }
+        Ok(())
+    }
+
+    /// END_USER_RECOVERY.
+    async fn end_recovery(&self) -> Result<(), Refusal> {
+        self.ready.wait().await;
+        let _device_mutex = self.lock.lock().await;
+        if self.dies_with_server() {
+            return Err((libc::EINVAL, "the device was added without recovery"));
+        }
+        if !self.is_recoverable() {
+            return Err((libc::EBUSY, "it is not waiting for a server"));
+        }
+        self.pid.set(i32::try_from(std::process::id()).unwrap_or(i32::MAX));
+        self.state.set(KernelState::Live);
+        self.set_service(Service::Serving);
+        Ok(())
+    }
+
+    fn is_recoverable(&self) -> bool {
+        matches!(self.state.get(), KernelState::Quiesced | KernelState::FailIo)
     }
 }
 

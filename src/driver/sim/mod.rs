@@ -150,6 +150,10 @@ impl Driver for SimDriver {
         self.faulty.node_ready(id)
     }
 
+    fn set_read_only(&self, id: DeviceId, on: bool) -> LocalBoxFuture<'static, Result<(), Error>> {
+        self.faulty.set_read_only(id, on)
+    }
+
     fn holders(&self, id: DeviceId) -> LocalBoxFuture<'static, Vec<String>> {
         self.faulty.holders(id)
     }
@@ -191,6 +195,13 @@ impl Driver for Bare {
         let live = self.0.device(id).is_some_and(|device| device.disk().is_some());
         let node = if live { Ok(()) } else { Err((libc::ENOENT, "the block device is gone")) };
         std::future::ready(refuse(node).map_err(|error| error.command("node").id(id))).boxed_local()
+    }
+
+    fn set_read_only(&self, id: DeviceId, on: bool) -> LocalBoxFuture<'static, Result<(), Error>> {
+        let none = (libc::ENXIO, "the block device is gone");
+        let disk = self.0.device(id).and_then(|device| device.disk()).ok_or(none);
+        let set = refuse(disk).map(|disk| disk.set_read_only(on));
+        std::future::ready(set.map_err(|error| error.command("BLKROSET").id(id))).boxed_local()
     }
 
     fn holders(&self, id: DeviceId) -> LocalBoxFuture<'static, Vec<String>> {

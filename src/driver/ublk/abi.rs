@@ -62,15 +62,23 @@ pub(super) fn encode(command: &Command, pid: u32) -> Result<Wire, Error> {
         Command::Delete(_) => (sys::UBLK_U_CMD_DEL_DEV, Payload::Nothing),
         Command::DeleteAsync(_) => (sys::UBLK_U_CMD_DEL_DEV_ASYNC, Payload::Nothing),
         Command::Info(_) => (sys::UBLK_U_CMD_GET_DEV_INFO, Payload::Device(Box::default())),
+        Command::UpdateSize(..) => (sys::UBLK_U_CMD_UPDATE_SIZE, Payload::Nothing),
+        Command::Quiesce(..) => (sys::UBLK_U_CMD_QUIESCE_DEV, Payload::Nothing),
+        Command::StartRecovery(_) => (sys::UBLK_U_CMD_START_USER_RECOVERY, Payload::Nothing),
+        Command::EndRecovery(_) => (sys::UBLK_U_CMD_END_USER_RECOVERY, Payload::Nothing),
     };
     let mut header = ublksrv_ctrl_cmd {
         dev_id: command.device().map_or(NO_ID, |id| id.0),
         queue_id: NO_QUEUE,
         ..Default::default()
     };
-    if matches!(command, Command::Start(_)) {
-        header.data[0] = u64::from(pid);
-    }
+    header.data[0] = match command {
+        Command::Start(_) | Command::EndRecovery(_) => u64::from(pid),
+        Command::UpdateSize(_, bytes) => params::device_sectors(*bytes)?,
+        // Zero would mean without end.
+        Command::Quiesce(_, within) => u64::try_from(within.as_millis()).unwrap_or(u64::MAX).max(1),
+        _ => 0,
+    };
     Ok(Wire { op, header, payload })
 }
 
@@ -153,6 +161,8 @@ fn device(info: &ublksrv_ctrl_dev_info) -> Result<KernelDevice, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::model::LIMITS;
 
@@ -235,15 +245,32 @@ mod tests {
             Command::Delete(id),
             Command::DeleteAsync(id),
             Command::Info(id),
+            Command::UpdateSize(id, 1 << 20),
+            Command::Quiesce(id, Duration::from_secs(3)),
+            Command::StartRecovery(id),
+            Command::EndRecovery(id),
         ];
         for command in commands {
             let wire = encode(&command, 4711)?;
             assert_eq!((wire.op >> 8) & 0xff, u32::from(b'u'), "{command:?}");
             assert_eq!(wire.header.queue_id, u16::MAX, "{command:?}");
-            let started = matches!(command, Command::Start(_));
-            assert_eq!(wire.header.data[0], if started { 4711 } else { 0 }, "{command:?}");
+            let data = match command {
+                Command::Start(_) | Command::EndRecovery(_) => 4711,
+                Command::UpdateSize(..) => 2048,
+                Command::Quiesce(..) => 3000,
+                _ => 0,
+            };
+            assert_eq!(wire.header.data[0], data, "{command:?}");
         }
         Ok(())
+    }
+
+    #[test]
+    fn f49_a_size_that_is_no_sectors_is_not_sent() {
+        for bytes in [0, 1, 511, (64 << 20) + 500] {
+            let told = encode(&Command::UpdateSize(DeviceId(1), bytes), 1).map(|_| ());
+            assert_eq!(told.map_err(|error| error.kind()), Err(ErrorKind::Invalid), "{bytes}");
+        }
     }
 
     #[test]

@@ -25,7 +25,8 @@ mod refusal;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -38,7 +39,8 @@ use tokio::time::{Instant, timeout_at};
 use self::char::CharNode;
 use self::control::Control;
 use super::{CharDevice, Command, Driver, MakeDriver, Reply};
-use crate::model::{DeviceId, Error};
+use crate::model::{DeviceId, Error, ErrorKind};
+use crate::sys::disk::set_read_only;
 use crate::sys::holders::{self, DiskNumber};
 use crate::sys::host::Host;
 use crate::sys::thread;
@@ -137,6 +139,25 @@ impl Driver for UblkDriver {
             let disk = node::block_ready(&host, id).await?;
             disks.borrow_mut().insert(id, disk);
             Ok(())
+        }
+        .boxed_local()
+    }
+
+    fn set_read_only(&self, id: DeviceId, on: bool) -> LocalBoxFuture<'static, Result<(), Error>> {
+        let path = self.host.path(id.block_path());
+        // On a thread: opening a disk may read from it.
+        let set = thread::blocking("ublkd-roset", move || {
+            let file = File::open(&path)
+                .map_err(|error| Error::from_io(&error, format!("cannot open {path:?}")))?;
+            set_read_only(file.as_fd(), on)
+                .map_err(|errno| Error::from_errno(errno as i32, format!("cannot change {path:?}")))
+        });
+        async move {
+            let set = match set?.await {
+                Ok(set) => set,
+                Err(panic) => Err(Error::new(ErrorKind::Panicked, panic.to_string())),
+            };
+            set.map_err(|error| error.command("BLKROSET").id(id))
         }
         .boxed_local()
     }

@@ -60,6 +60,17 @@ pub(super) fn to_kernel(params: &Params) -> Result<ublk_params, Error> {
     Ok(ublk_params { len: LEN, types, basic, discard, ..Default::default() })
 }
 
+/// A size for `UPDATE_SIZE`.
+///
+/// # Errors
+/// Kind [`ErrorKind::Invalid`] for what is no whole number of sectors.
+pub(super) fn device_sectors(bytes: u64) -> Result<u64, Error> {
+    if bytes == 0 || !bytes.is_multiple_of(1 << SECTOR_SHIFT) {
+        return Err(refused("size", bytes, "a multiple of 512, not 0"));
+    }
+    Ok(bytes >> SECTOR_SHIFT)
+}
+
 /// Reads what `GET_PARAMS` told.
 ///
 /// # Errors

@@ -63,6 +63,12 @@ fn meaning(command: &Command, errno: i32) -> (&'static str, &'static str) {
         (Command::Start(_), c::EEXIST) => {
             ("the device is started already, or its last disk is still in use", "see who holds it")
         }
+        (Command::StartRecovery(_), c::EBUSY) => {
+            ("its last server has not let go of it", "see who has the char device open")
+        }
+        (Command::Quiesce(..), c::EBUSY) => {
+            ("I/O in flight has not ended in time; new I/O waits", "quiesce again, or delete it")
+        }
         (_, c::EBUSY) => ("the device is in use", "see who holds it"),
         _ => ("the driver refused", ""),
     }

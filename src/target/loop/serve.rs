@@ -1,5 +1,6 @@
 //! A request on a file, each step one operation on the queue's own ring.
 
+use std::io::{Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::fcntl::FallocateFlags;
@@ -7,6 +8,7 @@ use nix::libc;
 
 use super::facts::punch_hole;
 use super::lock::Claim;
+use crate::model::{Error, ErrorKind};
 use crate::target::{Errno, Io, IoResult, Op, Serve};
 
 /// The backing of one device, shared by its queues.
@@ -37,6 +39,23 @@ impl Serve for Loop {
             Op::WriteZeroes => zero(io, file).await,
         };
         result.map_err(understood)
+    }
+
+    /// The file stays as it is: a device that is to be larger than it finds no room.
+    fn resize(&self, from: u64, to: u64) -> Result<(), Error> {
+        if to < from {
+            return Ok(());
+        }
+        let mut file = self.claim.file();
+        let held = file.seek(SeekFrom::End(0)).map_err(|error| {
+            Error::from_io(&error, "cannot see how large its backing is").hint("see dmesg")
+        })?;
+        if to <= held {
+            return Ok(());
+        }
+        let text = format!("its backing holds {held} bytes, and {to} are asked for");
+        Err(Error::new(ErrorKind::Invalid, text)
+            .hint("enlarge the backing first (truncate -s SIZE PATH)"))
     }
 }
 

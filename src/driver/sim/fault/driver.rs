@@ -148,6 +148,10 @@ impl Driver for Faulty {
         })
     }
 
+    fn set_read_only(&self, id: DeviceId, on: bool) -> LocalBoxFuture<'static, Result<(), Error>> {
+        self.inner.set_read_only(id, on)
+    }
+
     fn holders(&self, id: DeviceId) -> LocalBoxFuture<'static, Vec<String>> {
         self.inner.holders(id)
     }

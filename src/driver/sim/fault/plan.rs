@@ -46,6 +46,14 @@ pub enum Point {
     DeleteAsync,
     /// `GET_DEV_INFO`.
     Info,
+    /// `UPDATE_SIZE`.
+    UpdateSize,
+    /// `QUIESCE_DEV`.
+    Quiesce,
+    /// `START_USER_RECOVERY`.
+    StartRecovery,
+    /// `END_USER_RECOVERY`.
+    EndRecovery,
     /// Opening the char device.
     Open,
     /// Waiting for the block device's node.
@@ -120,7 +128,7 @@ pub struct FaultPlanError {
 
 impl Point {
     /// Every point.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::Features,
         Self::Add,
         Self::SetParams,
@@ -131,6 +139,10 @@ impl Point {
         Self::Delete,
         Self::DeleteAsync,
         Self::Info,
+        Self::UpdateSize,
+        Self::Quiesce,
+        Self::StartRecovery,
+        Self::EndRecovery,
         Self::Open,
         Self::Node,
         Self::Serve,
@@ -154,6 +166,10 @@ impl Point {
             Self::Delete => "del",
             Self::DeleteAsync => "del_async",
             Self::Info => "info",
+            Self::UpdateSize => "update_size",
+            Self::Quiesce => "quiesce",
+            Self::StartRecovery => "start_recovery",
+            Self::EndRecovery => "end_recovery",
             Self::Open => "open",
             Self::Node => "node",
             Self::Serve => "serve",
@@ -178,6 +194,10 @@ impl Point {
             Command::Delete(_) => Self::Delete,
             Command::DeleteAsync(_) => Self::DeleteAsync,
             Command::Info(_) => Self::Info,
+            Command::UpdateSize(..) => Self::UpdateSize,
+            Command::Quiesce(..) => Self::Quiesce,
+            Command::StartRecovery(_) => Self::StartRecovery,
+            Command::EndRecovery(_) => Self::EndRecovery,
         }
     }
 

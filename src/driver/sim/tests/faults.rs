@@ -82,7 +82,7 @@ fn f92_every_command_fails_with_the_errno_of_the_plan() -> Outcome {
 /// Every command and every point once; what queues tell is put into `told`.
 async fn whole_life(driver: &SimDriver, told: &Rc<RefCell<Vec<String>>>) -> Result<(), Error> {
     driver.execute(Command::Features).await?;
-    let mut server = Server::added(driver).await?;
+    let mut server = Server::recoverable(driver).await?;
     let id = server.id;
     let heard = Arc::new(Mutex::new(Vec::new()));
     let events = Arc::clone(&heard);
@@ -97,6 +97,9 @@ async fn whole_life(driver: &SimDriver, told: &Rc<RefCell<Vec<String>>>) -> Resu
     driver.execute(Command::Info(id)).await?;
     sleep(Duration::from_millis(1)).await;
     told.borrow_mut().append(&mut heard.lock().expect("no panic"));
+    driver.execute(Command::UpdateSize(id, 1 << 21)).await?;
+    server.quiesced().await?;
+    server.resumed(Arc::new(|_| {})).await?;
     driver.execute(Command::TryStop(id)).await?;
     server.stop().await?;
     server.join().await;

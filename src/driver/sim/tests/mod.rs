@@ -55,6 +55,11 @@ fn errno<T: std::fmt::Debug>(result: Result<T, Error>) -> Option<i32> {
     result.expect_err("it was not refused").errno()
 }
 
+/// The driver as what its async functions are for.
+fn asked(driver: &SimDriver) -> &dyn Driver {
+    driver
+}
+
 /// A target that must not be asked for queues.
 struct Untouched;
 
@@ -90,10 +95,18 @@ struct Server {
 
 impl Server {
     async fn added(driver: &SimDriver) -> Result<Self, Error> {
-        let Reply::Device(device) = driver.execute(add(None)).await? else {
-            panic!("no device came back")
-        };
-        let (driver, id) = (driver.clone(), device.id);
+        Self::added_with(driver, Features::NONE).await
+    }
+
+    /// One that can be quiesced and resumed.
+    async fn recoverable(driver: &SimDriver) -> Result<Self, Error> {
+        let features = Features::USER_RECOVERY.with(Features::USER_RECOVERY_REISSUE);
+        Self::added_with(driver, features.with(Features::QUIESCE)).await
+    }
+
+    async fn added_with(driver: &SimDriver, features: Features) -> Result<Self, Error> {
+        let add = AddDevice { id: None, queues: QUEUES, features };
+        let (driver, id) = (driver.clone(), asked(driver).add(add).await?.id);
         driver.execute(Command::SetParams(id, params())).await?;
         Ok(Self { driver, id, char: None, queues: None })
     }
@@ -148,6 +161,23 @@ impl Server {
         self.join().await;
         self.close();
         self.driver.execute(Command::Delete(self.id)).await.map(drop)
+    }
+
+    /// Quiesced, without a server.
+    async fn quiesced(&mut self) -> Result<(), Error> {
+        self.driver.execute(Command::Quiesce(self.id, DRAIN)).await?;
+        self.join().await;
+        self.close();
+        // The file is released by a worker.
+        sleep(Duration::from_millis(10)).await;
+        Ok(())
+    }
+
+    /// Served again.
+    async fn resumed(&mut self, events: QueueEvents) -> Result<(), Error> {
+        self.driver.execute(Command::StartRecovery(self.id)).await?;
+        self.serve_with(events).await?;
+        self.driver.execute(Command::EndRecovery(self.id)).await.map(drop)
     }
 
     async fn id_free(&self) -> Result<(), Error> {

@@ -457,3 +457,101 @@ fn a_close_stops_a_live_disk_and_with_recovery_leaves_it_waiting() -> Outcome {
         Ok(())
     })
 }
+
+#[test]
+fn a_quiesced_device_keeps_its_disk_and_its_io_until_it_is_served_again() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let mut server = Server::recoverable(&driver).await?;
+        server.serve_with(Arc::new(|_| {})).await?;
+        driver.execute(Command::Start(server.id)).await?;
+        let disk = driver.disk(server.id)?;
+        server.quiesced().await?;
+        assert_eq!(asked(&driver).info(server.id).await?.state, KernelState::Quiesced);
+        let mut waiting = disk.submit(READ, vec![0; 512]);
+        assert!(timeout(LONG, &mut waiting).await.is_err(), "nobody serves it");
+        server.resumed(Arc::new(|_| {})).await?;
+        assert_eq!(waiting.await, Ok(vec![0; 512]));
+        assert_eq!(asked(&driver).info(server.id).await?.state, KernelState::Live);
+        server.torn_down().await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn f43_recovery_is_busy_until_the_old_server_has_let_go() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let mut server = Server::recoverable(&driver).await?;
+        server.serve_with(Arc::new(|_| {})).await?;
+        let start = Command::StartRecovery(server.id);
+        assert_eq!(errno(driver.execute(start.clone()).await), Some(libc::EBUSY));
+        driver.execute(Command::Start(server.id)).await?;
+        driver.execute(Command::Quiesce(server.id, DRAIN)).await?;
+        server.join().await;
+        assert_eq!(errno(driver.execute(start.clone()).await), Some(libc::EBUSY));
+        server.close();
+        sleep(Duration::from_millis(10)).await;
+        driver.execute(start).await?;
+        let plain = Server::live(&driver).await?;
+        let refused = driver.execute(Command::StartRecovery(plain.id)).await;
+        assert_eq!(errno(refused), Some(libc::EINVAL));
+        let refused = driver.execute(Command::Quiesce(plain.id, DRAIN)).await;
+        assert_eq!(errno(refused), Some(libc::EOPNOTSUPP));
+        Ok(())
+    })
+}
+
+#[test]
+fn f44_parameters_are_refused_during_recovery() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let mut server = Server::recoverable(&driver).await?;
+        server.serve_with(Arc::new(|_| {})).await?;
+        driver.execute(Command::Start(server.id)).await?;
+        server.quiesced().await?;
+        driver.execute(Command::StartRecovery(server.id)).await?;
+        let set = driver.execute(Command::SetParams(server.id, params())).await;
+        assert_eq!(errno(set), Some(libc::EACCES));
+        assert_eq!(asked(&driver).params(server.id).await?, params());
+        Ok(())
+    })
+}
+
+#[test]
+fn f49_the_size_of_a_started_device_changes_and_only_of_that() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let server = Server::served(&driver).await?;
+        let grow = Command::UpdateSize(server.id, 1 << 21);
+        assert_eq!(errno(driver.execute(grow.clone()).await), Some(libc::ENODEV));
+        driver.execute(Command::Start(server.id)).await?;
+        driver.execute(grow.clone()).await?;
+        assert_eq!(driver.disk(server.id)?.geometry().size, 1 << 21);
+        assert_eq!(asked(&driver).params(server.id).await?.geometry.size, 1 << 21);
+        server.stop().await?;
+        assert_eq!(errno(driver.execute(grow.clone()).await), Some(libc::ENODEV));
+        let old = sim(KernelProfile::linux_6_12());
+        let server = Server::live(&old).await?;
+        for unknown in [grow, Command::TryStop(server.id)] {
+            assert_eq!(errno(old.execute(unknown).await), Some(libc::EOPNOTSUPP));
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_try_stop_is_refused_while_somebody_has_the_disk_open() -> Outcome {
+    on_virtual_time(async {
+        let driver = kernel();
+        let server = Server::live(&driver).await?;
+        let hold = driver.disk(server.id)?.hold()?;
+        let try_stop = Command::TryStop(server.id);
+        assert_eq!(errno(driver.execute(try_stop.clone()).await), Some(libc::EBUSY));
+        assert_eq!(asked(&driver).info(server.id).await?.state, KernelState::Live);
+        drop(hold);
+        driver.execute(try_stop).await?;
+        assert_eq!(asked(&driver).info(server.id).await?.state, KernelState::Dead);
+        Ok(())
+    })
+}

@@ -22,7 +22,7 @@ use crate::device::{Env, Events, Links, Workers};
 use crate::driver::MakeDriver;
 use crate::driver::deadline::Deadline;
 use crate::handle::Handle;
-use crate::model::{Error, ErrorKind, Observer, ShutdownReport};
+use crate::model::{Error, ErrorKind, Observer, ShutdownReport, WorkerLimit};
 use crate::supervisor::{Admission, Supervisor};
 use crate::sys;
 use crate::sys::thread::wait_for;
@@ -36,7 +36,7 @@ const END_BOUND: Duration = Duration::from_secs(5);
 
 /// Collects how a supervisor shall be, and starts it.
 pub struct Builder {
-    workers: usize,
+    workers: WorkerLimit,
     mailbox: usize,
     command_timeout: Duration,
     shutdown_timeout: Duration,
@@ -50,12 +50,12 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A supervisor over `driver` with 64 workers, a mailbox of 1024, 10 s a command, 60 s for a
-    /// shutdown, no links, no observer, no log.
+    /// A supervisor over `driver` that finds its number of workers itself, with a mailbox of 1024,
+    /// 10 s a command, 60 s for a shutdown, no links, no observer, no log.
     #[must_use]
     pub fn new(driver: MakeDriver) -> Self {
         Self {
-            workers: 64,
+            workers: WorkerLimit::Auto,
             mailbox: 1024,
             command_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(60),
@@ -69,10 +69,10 @@ impl Builder {
         }
     }
 
-    /// How many creates and deletes run at once (at least 1).
+    /// How many creates and deletes run at once: a number, or [`WorkerLimit::Auto`].
     #[must_use]
-    pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = workers.max(1);
+    pub fn workers(mut self, workers: impl Into<WorkerLimit>) -> Self {
+        self.workers = workers.into();
         self
     }
 

@@ -121,7 +121,7 @@ fn need(config: &Config) -> Need {
         devices: config.devices.len() as u64,
         queues: devices.clone().map(|d| u64::from(d.spec.queues().count)).sum(),
         target_files: devices.filter(|d| d.spec.backing().is_some()).count() as u64,
-        in_flight: config.supervisor.workers as u64,
+        in_flight: config.supervisor.workers.most() as u64,
     }
 }
 

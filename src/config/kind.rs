@@ -15,7 +15,7 @@ use config::ValueKind;
 
 use super::paths;
 use super::units::{duration, parse_duration, parse_mode, parse_size, size_text};
-use crate::model::LIMITS;
+use crate::model::{LIMITS, WorkerLimit};
 
 /// Largest size of a device, as a pattern.
 const SIZE_MAX: u64 = LIMITS.size_max;
@@ -25,6 +25,8 @@ const SIZE_MAX: u64 = LIMITS.size_max;
 pub(super) enum Kind {
     /// A whole number, from and to.
     Integer(u64, u64),
+    /// A whole number, from and to, or `auto`.
+    Workers(u64, u64),
     /// Bytes, as a number or with a unit, from and to.
     Size(u64, u64),
     /// Text with a unit, from and to.
@@ -55,7 +57,7 @@ impl Raw {
     /// A value of the environment or a flag, where everything is text.
     pub(super) fn from_text(kind: Kind, text: &str) -> Self {
         let read = match kind {
-            Kind::Integer(..) => text.parse().ok().map(Self::Integer),
+            Kind::Integer(..) | Kind::Workers(..) => text.parse().ok().map(Self::Integer),
             Kind::Bool => text.parse().ok().map(Self::Bool),
             _ => None,
         };
@@ -86,10 +88,15 @@ impl Kind {
             u64::try_from(value).ok().filter(|v| (min..=max).contains(v))
         };
         match (self, raw) {
-            (Self::Integer(min, max), Raw::Integer(value)) => match within(*value, min, max) {
-                Some(value) => Ok(ValueKind::U64(value)),
-                None => out_of_range(value),
-            },
+            (Self::Workers(..), Raw::Text(text)) if text == WorkerLimit::AUTO => {
+                Ok(ValueKind::String(text.clone()))
+            }
+            (Self::Integer(min, max) | Self::Workers(min, max), Raw::Integer(value)) => {
+                match within(*value, min, max) {
+                    Some(value) => Ok(ValueKind::U64(value)),
+                    None => out_of_range(value),
+                }
+            }
             (Self::Size(min, max), Raw::Integer(value)) => match within(*value, min, max) {
                 Some(value) => Ok(ValueKind::U64(value)),
                 None => out_of_range(value),
@@ -126,6 +133,7 @@ impl Kind {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Integer(..) => "integer",
+            Self::Workers(..) => "integer or `auto`",
             Self::Size(..) => "size",
             Self::Duration(..) => "duration",
             Self::Bool => "boolean",
@@ -139,7 +147,7 @@ impl Kind {
     /// What is allowed, as in the documentation; empty where anything of the type is.
     pub(super) fn range(self) -> String {
         match self {
-            Self::Integer(min, max) => format!("{min} to {max}"),
+            Self::Integer(min, max) | Self::Workers(min, max) => format!("{min} to {max}"),
             Self::Size(min, SIZE_MAX) => format!("{} to 8 EiB - 4 KiB", size_text(min)),
             Self::Size(min, max) => format!("{} to {}", size_text(min), size_text(max)),
             Self::Duration(min, max) => {
@@ -154,6 +162,7 @@ impl Kind {
     fn expected(self) -> String {
         match self {
             Self::Integer(..) => format!("an integer from {}", self.range()),
+            Self::Workers(..) => format!("an integer from {}, or \"auto\"", self.range()),
             Self::Size(..) => format!("a size from {}, as 4096 or \"64M\"", self.range()),
             Self::Duration(..) => format!("a duration from {}, as \"10s\"", self.range()),
             Self::Bool => "true or false".to_owned(),

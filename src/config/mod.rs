@@ -36,7 +36,9 @@ mod units;
 pub use problem::{ConfigError, Problem};
 pub use request::devices_of_request;
 pub use schema::reference_markdown;
-pub use settings::{ApiConfig, LogConfig, LogFormat, LogLevel, MetricsConfig, OnFailure, SupervisorConfig};
+pub use settings::{
+    ApiConfig, LogConfig, LogFormat, LogLevel, MetricsConfig, OnFailure, SupervisorConfig,
+};
 pub use source::MAX_BYTES;
 pub use units::{parse_duration, parse_size, size_text};
 

@@ -35,9 +35,9 @@ pub(super) const MAX_DEVICES: u64 = 65_536;
 const SUPERVISOR: &[Key] = &[
     key(
         "workers",
-        Kind::Integer(1, 1024),
-        "64",
-        "Starts and teardowns that run at once. Teardown waits for grace periods of the kernel, which devices share: 64 is right for thousands.",
+        Kind::Workers(1, 1024),
+        "auto",
+        "Starts and teardowns that run at once. `auto` finds out what suits the machine and its kernel.",
     ),
     key(
         "mailbox",

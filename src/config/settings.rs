@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::WorkerLimit;
+
 /// How the supervisor works: the section `[supervisor]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SupervisorConfig {
-    /// Lifecycle operations (starts and teardowns) that run at once, 1 to 1024.
-    pub workers: usize,
+    /// Lifecycle operations (starts and teardowns) that run at once, 1 to 1024 or `auto`.
+    pub workers: WorkerLimit,
     /// Requests that may wait for the supervisor, 1 to 65536; more are refused as busy.
     pub mailbox: usize,
     /// Longest time that one control command may take, 100 ms to 1 h.
@@ -32,7 +34,7 @@ pub struct SupervisorConfig {
 impl Default for SupervisorConfig {
     fn default() -> Self {
         Self {
-            workers: 64,
+            workers: WorkerLimit::Auto,
             mailbox: 1024,
             command_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(60),

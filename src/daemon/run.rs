@@ -25,7 +25,7 @@ use super::signals::{self, Signal};
 use super::{lock, systemd};
 use crate::config::ApiConfig;
 use crate::driver::MakeDriver;
-use crate::model::{DeviceSpec, Error, ErrorKind, ShutdownReport};
+use crate::model::{DeviceSpec, Error, ErrorKind, ShutdownReport, WorkerLimit};
 use crate::sys::census::Census;
 use crate::{Builder, Handle, Running};
 
@@ -50,7 +50,7 @@ pub struct Options {
     /// Devices, in the order of the config.
     pub devices: Vec<DeviceSpec>,
     /// Creates and deletes at once.
-    pub workers: usize,
+    pub workers: WorkerLimit,
     /// Operations that may wait.
     pub mailbox: usize,
     /// Bound of a command.

@@ -30,6 +30,7 @@ mod messages;
 mod recover;
 mod startup;
 mod teardown;
+mod tuner;
 mod undo;
 mod workers;
 

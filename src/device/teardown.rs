@@ -175,8 +175,15 @@ impl Course<'_> {
 
     /// The queues go on serving until this returns: the kernel drains I/O in it.
     async fn stop(&mut self, id: DeviceId) -> Step {
+        let began = Instant::now();
         match self.send(Command::Stop(id)).await {
-            Ok(_) => Step::Done,
+            Ok(_) => {
+                // One that has failed may have no disk to remove, which is no measure.
+                if self.body.error().is_none() {
+                    self.env.workers.stopped(began.elapsed());
+                }
+                Step::Done
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.gone = true;
                 Step::Done

@@ -1,15 +1,19 @@
 //! How many lifecycle operations run at once, and which comes next: a delete before a create.
 //!
 //! A slot is held while commands are sent and given back by dropping it; waiting for an id to be
-//! free holds none.
+//! free holds none. How many slots there are is fixed, or found out by a [`Tuner`] from how long
+//! each STOP took.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures::channel::oneshot;
+use tokio::time::Instant;
 
-use crate::model::Occupancy;
+use super::tuner::Tuner;
+use crate::model::{Occupancy, WorkerLimit};
 
 /// Which queue a waiter stands in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,15 +26,32 @@ pub(crate) enum Class {
 #[derive(Debug)]
 struct Schedule<T> {
     limit: usize,
+    /// Finds the limit, if it is not fixed.
+    tuner: Option<Tuner>,
     running: usize,
     deletes: VecDeque<T>,
     creates: VecDeque<T>,
 }
 
 impl<T> Schedule<T> {
-    fn new(limit: usize) -> Self {
+    fn new(limit: WorkerLimit) -> Self {
+        let (limit, tuner) = match limit {
+            WorkerLimit::Fixed(limit) => (limit.max(1), None),
+            WorkerLimit::Auto => {
+                let tuner = Tuner::default();
+                (tuner.limit(), Some(tuner))
+            }
+        };
         let (deletes, creates) = (VecDeque::new(), VecDeque::new());
-        Self { limit, running: 0, deletes, creates }
+        Self { limit, tuner, running: 0, deletes, creates }
+    }
+
+    /// A STOP took `time`.
+    fn stopped(&mut self, now: Instant, time: Duration) {
+        if let Some(tuner) = &mut self.tuner {
+            tuner.stopped(now, time, !self.deletes.is_empty());
+            self.limit = tuner.limit();
+        }
     }
 
     fn push(&mut self, class: Class, waiter: T) {
@@ -63,9 +84,9 @@ pub(crate) struct Workers(Rc<RefCell<Schedule<oneshot::Sender<Slot>>>>);
 pub(crate) struct Slot(Option<Workers>);
 
 impl Workers {
-    /// At most `limit` (at least 1) operations at once.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self(Rc::new(RefCell::new(Schedule::new(limit.max(1)))))
+    /// At most `limit` operations at once.
+    pub(crate) fn new(limit: WorkerLimit) -> Self {
+        Self(Rc::new(RefCell::new(Schedule::new(limit))))
     }
 
     /// Waits for a slot. Dropping the future leaves the line.
@@ -84,6 +105,12 @@ impl Workers {
     pub(crate) fn occupancy(&self) -> Occupancy {
         let schedule = self.0.borrow();
         Occupancy { used: schedule.running, limit: schedule.limit }
+    }
+
+    /// The STOP of a device that was in service took `time`.
+    pub(crate) fn stopped(&self, time: Duration) {
+        self.0.borrow_mut().stopped(Instant::now(), time);
+        self.pump();
     }
 
     fn pump(&self) {
@@ -117,7 +144,7 @@ mod tests {
 
     #[test]
     fn deletes_go_before_creates_and_a_waiter_that_left_is_skipped() {
-        let workers = Workers::new(1);
+        let workers = Workers::new(WorkerLimit::Fixed(1));
         let first = workers.acquire(Class::Create).now_or_never().expect("free");
         let mut create = Box::pin(workers.acquire(Class::Create));
         let mut gone = Box::pin(workers.acquire(Class::Delete));
@@ -138,7 +165,7 @@ mod tests {
 
     #[test]
     fn any_number_of_waiters_may_leave_at_once() {
-        let workers = Workers::new(1);
+        let workers = Workers::new(WorkerLimit::Fixed(1));
         let slot = workers.acquire(Class::Create).now_or_never().expect("free");
         let mut waiters: Vec<_> =
             (0..100_000).map(|_| Box::pin(workers.acquire(Class::Delete))).collect();
@@ -157,7 +184,7 @@ mod tests {
             limit in 1usize..8,
             ops in proptest::collection::vec(0u8..3, 0..200),
         ) {
-            let mut schedule = Schedule::new(limit);
+            let mut schedule = Schedule::new(WorkerLimit::Fixed(limit));
             let (mut pushed, mut taken, mut finished) = (0, 0, 0);
             for op in ops {
                 match op {

@@ -22,6 +22,7 @@ mod spec;
 mod state;
 mod tally;
 mod target;
+mod workers;
 
 pub use error::{Error, ErrorKind, Result, errno_name};
 pub use id::{DeviceId, DeviceName, GroupName, InvalidName, QueueId, Tag};
@@ -44,3 +45,4 @@ pub use spec::{
 pub use state::{Action, DeviceState, Event, IllegalTransition, lifecycle_mermaid, next};
 pub use tally::{Occupancy, Operation, Snapshot, Tally};
 pub use target::TargetSpec;
+pub use workers::WorkerLimit;

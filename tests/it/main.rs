@@ -21,3 +21,4 @@ mod real_time;
 mod recorder;
 mod starts;
 mod support;
+mod workers;

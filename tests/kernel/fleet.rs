@@ -65,6 +65,41 @@ fn f27_a_thousand_devices_come_and_go_and_workers_make_it_faster() -> Outcome {
     Ok(())
 }
 
+/// Its own guest has 8 GiB (tests/kernel/run).
+#[test]
+fn f27_four_thousand_devices_come_serve_and_go() -> Outcome {
+    let guest = Guest::new()?;
+    let began = Instant::now();
+    let daemon = guest.start(
+        r#"
+        [supervisor]
+        command_timeout = "60s"
+        shutdown_timeout = "180s"
+        [[device]]
+        name = "vol-{n}"
+        target = "ram"
+        size = "1M"
+        depth = 16
+        max_io = "64K"
+        count = 4000
+        "#,
+    )?;
+    println!("4000 devices: up in {:.2} s", began.elapsed().as_secs_f64());
+    assert_eq!(devices(), 4000);
+    guest.sh("sample=$(seq 0 250 3999)
+        for n in $sample; do head -c 1M /dev/urandom > data-$n; done
+        for n in $sample; do
+            dd if=data-$n of=run/by-name/vol-$n bs=64K oflag=direct status=none
+        done
+        for n in $sample; do
+            dd if=run/by-name/vol-$n bs=64K iflag=direct status=none | cmp - data-$n
+        done")?;
+    let ended = daemon.stop()?;
+    assert_eq!(ended.count("deleted"), 4000, "{:#}", ended.report["outcomes"]);
+    println!("down in {} s", ended.report["wall_s"]);
+    Ok(())
+}
+
 #[test]
 fn f27_five_hundred_devices_come_up_with_many_workers() -> Outcome {
     let guest = Guest::new()?;

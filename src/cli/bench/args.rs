@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::cli::args::{DriverName, Format};
+use crate::model::WorkerLimit;
 
 /// Measure this host. Devices are named bench-N; an interrupt ends it after the round under way.
 #[derive(Debug, Args)]
@@ -48,12 +49,12 @@ pub(super) struct Common {
 
 #[derive(Debug, Args)]
 pub(super) struct Teardown {
-    /// How many null devices.
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = at_least_one)]
-    pub(super) devices: usize,
-    /// Operations that run at once, each to be measured.
-    #[arg(long, value_name = "N,…", default_values_t = [16, 64], value_delimiter = ',', value_parser = at_least_one)]
-    pub(super) workers: Vec<usize>,
+    /// How many null devices, each to be measured.
+    #[arg(long, value_name = "N,…", default_values_t = [500], value_delimiter = ',', value_parser = at_least_one)]
+    pub(super) devices: Vec<usize>,
+    /// Operations that run at once, each to be measured: a number, or `auto`.
+    #[arg(long, value_name = "N,…", default_values_t = [WorkerLimit::Auto], value_delimiter = ',')]
+    pub(super) workers: Vec<WorkerLimit>,
     /// Ways to take them down; the ratios are against the first. `serial` has one worker.
     #[arg(long, value_enum, value_name = "WAY,…", default_values_t = [Order::DeleteFirst, Order::Floor], value_delimiter = ',')]
     pub(super) order: Vec<Order>,
@@ -80,12 +81,12 @@ pub(super) enum Order {
 
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// How many null devices.
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = at_least_one)]
-    pub(super) devices: usize,
-    /// Operations that run at once, each to be measured.
-    #[arg(long, value_name = "N,…", default_values_t = [16, 64], value_delimiter = ',', value_parser = at_least_one)]
-    pub(super) workers: Vec<usize>,
+    /// How many null devices, each to be measured.
+    #[arg(long, value_name = "N,…", default_values_t = [500], value_delimiter = ',', value_parser = at_least_one)]
+    pub(super) devices: Vec<usize>,
+    /// Operations that run at once, each to be measured: a number, or `auto`.
+    #[arg(long, value_name = "N,…", default_values_t = [WorkerLimit::Auto], value_delimiter = ',')]
+    pub(super) workers: Vec<WorkerLimit>,
     #[command(flatten)]
     pub(super) common: Common,
 }
@@ -98,9 +99,9 @@ pub(super) struct Churn {
     /// How often each of them comes and goes in a round.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
     pub(super) cycles: usize,
-    /// Operations that run at once, each to be measured.
-    #[arg(long, value_name = "N,…", default_values_t = [64], value_delimiter = ',', value_parser = at_least_one)]
-    pub(super) workers: Vec<usize>,
+    /// Operations that run at once, each to be measured: a number, or `auto`.
+    #[arg(long, value_name = "N,…", default_values_t = [WorkerLimit::Auto], value_delimiter = ',')]
+    pub(super) workers: Vec<WorkerLimit>,
     #[command(flatten)]
     pub(super) common: Common,
 }
@@ -116,7 +117,7 @@ pub(super) struct Density {
     /// Largest request in KiB.
     #[arg(long, value_name = "KIB", default_value_t = 512)]
     pub(super) max_io: u32,
-    /// Also measure after each buffer of each device was filled once.
+    /// Also measure after each buffer of each device was filled once, and 15 s later.
     #[arg(long)]
     pub(super) touch: bool,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use super::fleet::Fleet;
 use super::floor;
 use super::lab::{self, Lab, SMALL};
 use crate::cli::render::measured::{Findings, Unit, measured};
-use crate::model::{DeleteOutcome, DeviceSpec, Error};
+use crate::model::{DeleteOutcome, DeviceSpec, Error, WorkerLimit};
 
 /// One round.
 struct Sample {
@@ -22,8 +22,7 @@ struct Sample {
 }
 
 pub(super) fn churn(args: &Churn) -> Result<Findings, Error> {
-    let most = args.workers.iter().copied().max().unwrap_or(1);
-    let lab = Lab::new(&args.common, args.devices, most)?;
+    let lab = Lab::new(&args.common, &[args.devices], &args.workers)?;
     let workers = args.workers.iter();
     let cases: Vec<_> =
         workers.flat_map(|&n| [(Order::Floor, n), (Order::DeleteFirst, n)]).collect();
@@ -47,7 +46,7 @@ pub(super) fn churn(args: &Churn) -> Result<Findings, Error> {
     Ok(lab::findings("churn", results))
 }
 
-fn ours(lab: &Lab, args: &Churn, workers: usize) -> Result<Sample, Error> {
+fn ours(lab: &Lab, args: &Churn, workers: WorkerLimit) -> Result<Sample, Error> {
     let fleet = Fleet::new(lab, workers, false)?;
     let handle = fleet.handle();
     let life = async |spec: &DeviceSpec| {
@@ -67,7 +66,7 @@ fn ours(lab: &Lab, args: &Churn, workers: usize) -> Result<Sample, Error> {
     sample
 }
 
-fn bare(lab: &Lab, args: &Churn, workers: usize) -> Result<Sample, Error> {
+fn bare(lab: &Lab, args: &Churn, workers: WorkerLimit) -> Result<Sample, Error> {
     floor::with(lab, workers, async |floor| {
         let life = async |spec: &DeviceSpec| {
             let began = Instant::now();

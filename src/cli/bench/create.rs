@@ -8,23 +8,26 @@ use super::fleet::Fleet;
 use super::floor;
 use super::lab::{self, Lab, SMALL, Up};
 use crate::cli::render::measured::{Findings, Unit, measured};
-use crate::model::Error;
+use crate::model::{Error, WorkerLimit};
 
 pub(super) fn create(args: &Create) -> Result<Findings, Error> {
-    let most = args.workers.iter().copied().max().unwrap_or(1);
-    let lab = Lab::new(&args.common, args.devices, most)?;
-    let workers = args.workers.iter();
-    let cases: Vec<_> =
-        workers.flat_map(|&n| [(Order::Floor, n), (Order::DeleteFirst, n)]).collect();
-    let samples = lab.rounds(&cases, |&(by, workers)| measure(&lab, args.devices, by, workers))?;
+    let lab = Lab::new(&args.common, &args.devices, &args.workers)?;
+    let mut cases = Vec::new();
+    for &devices in &args.devices {
+        for &workers in &args.workers {
+            cases.extend([Order::Floor, Order::DeleteFirst].map(|by| (devices, by, workers)));
+        }
+    }
+    let samples = lab.rounds(&cases, |&(devices, by, n)| measure(&lab, devices, by, n))?;
 
     let mut results = Vec::new();
-    for ((by, workers), ups) in cases.into_iter().zip(&samples) {
+    for ((devices, by, workers), ups) in cases.into_iter().zip(&samples) {
         let by = if by == Order::Floor { "floor" } else { "ublkd" };
-        let case = || vec![("by", json!(by)), ("workers", json!(workers))];
+        let case =
+            || vec![("devices", json!(devices)), ("by", json!(by)), ("workers", json!(workers))];
         let totals = ups.iter().map(|up| up.total().as_secs_f64());
         results.push(measured(case(), "create", Unit::Seconds, totals));
-        let times = ups.iter().map(|up| up.processor.as_secs_f64() / args.devices as f64);
+        let times = ups.iter().map(|up| up.processor.as_secs_f64() / devices as f64);
         results.push(measured(case(), "processor time a device", Unit::Seconds, times));
         for (measure, tenth) in [("first tenth", 0), ("last tenth", 9)] {
             let rates = ups.iter().map(|up| up.rate(tenth));
@@ -34,7 +37,7 @@ pub(super) fn create(args: &Create) -> Result<Findings, Error> {
     Ok(lab::findings("create", results))
 }
 
-fn measure(lab: &Lab, devices: usize, by: Order, workers: usize) -> Result<Up, Error> {
+fn measure(lab: &Lab, devices: usize, by: Order, workers: WorkerLimit) -> Result<Up, Error> {
     if by == Order::Floor {
         return floor::round(lab, devices, workers).map(|(up, _)| up);
     }

@@ -10,13 +10,13 @@ use super::fleet::Fleet;
 use super::lab::{self, Lab};
 use super::load::{Shape, in_a_child};
 use crate::cli::render::measured::{Findings, Unit, measured};
-use crate::model::{Error, QueueSpec};
+use crate::model::{Error, QueueSpec, WorkerLimit};
 use crate::sys::census::{self, Census};
 
 /// How long the process is left alone before it is looked at.
 const SETTLE: Duration = Duration::from_millis(300);
-/// Operations that run at once while the devices come and go.
-const WORKERS: usize = 64;
+/// Longer than an idle queue keeps the memory of its buffers.
+const FORGOTTEN: Duration = Duration::from_secs(15);
 
 /// What this process has at a moment.
 struct Footprint {
@@ -43,15 +43,20 @@ impl Footprint {
     }
 }
 
+/// After each buffer was filled once: at once, and when it has been idle since.
+struct Touched {
+    soon: Footprint,
+    later: Footprint,
+}
+
 /// One device's cost: idle, and touched if that was asked for.
 struct Sample {
     idle: Footprint,
-    touched: Option<Footprint>,
+    touched: Option<Touched>,
 }
 
 pub(super) fn density(args: &Density) -> Result<Findings, Error> {
-    let most = args.devices.iter().copied().max().unwrap_or(1);
-    let lab = Lab::new(&args.common, most, WORKERS)?;
+    let lab = Lab::new(&args.common, &args.devices, &[WorkerLimit::Auto])?;
     if args.touch {
         lab.needs_kernel()?;
     }
@@ -68,14 +73,15 @@ pub(super) fn density(args: &Density) -> Result<Findings, Error> {
         found("memory idle", Unit::Bytes, |s| Some(s.idle.memory));
         found("threads", Unit::Count, |s| Some(s.idle.threads));
         found("files", Unit::Count, |s| Some(s.idle.files));
-        found("memory touched", Unit::Bytes, |s| s.touched.as_ref().map(|t| t.memory));
+        found("memory touched", Unit::Bytes, |s| s.touched.as_ref().map(|t| t.soon.memory));
+        found("memory idle again", Unit::Bytes, |s| s.touched.as_ref().map(|t| t.later.memory));
     }
     Ok(lab::findings("density", results))
 }
 
 fn measure(lab: &Lab, args: &Density, devices: usize) -> Result<Sample, Error> {
     let queues = QueueSpec { count: 1, depth: args.depth, max_io: args.max_io << 10 };
-    let fleet = Fleet::new(lab, WORKERS, false)?;
+    let fleet = Fleet::new(lab, WorkerLimit::Auto, false)?;
     // The first device brings up what there is once a process: workers of the kernel, caches.
     fleet.create(vec![lab::null(devices, queues)?])?;
     let before = Footprint::take();
@@ -84,7 +90,9 @@ fn measure(lab: &Lab, args: &Density, devices: usize) -> Result<Sample, Error> {
     let touched = match args.touch {
         true => {
             fill(&fleet, args, devices)?;
-            Some(Footprint::take().each(&before, devices))
+            let soon = Footprint::take().each(&before, devices);
+            std::thread::sleep(FORGOTTEN);
+            Some(Touched { soon, later: Footprint::take().each(&before, devices) })
         }
         false => None,
     };

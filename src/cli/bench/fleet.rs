@@ -10,6 +10,7 @@ use futures::executor::block_on;
 use super::lab::{Down, Lab, Up, WITHIN};
 use crate::model::{
     DeleteOutcome, DeviceInfo, DeviceName, DeviceSpec, Error, ErrorKind, ShutdownReport,
+    WorkerLimit,
 };
 use crate::sys::census;
 use crate::{Builder, Handle, Running};
@@ -21,7 +22,7 @@ pub(super) struct Fleet {
 
 impl Fleet {
     /// A supervisor without devices.
-    pub(super) fn new(lab: &Lab, workers: usize, close_first: bool) -> Result<Self, Error> {
+    pub(super) fn new(lab: &Lab, workers: WorkerLimit, close_first: bool) -> Result<Self, Error> {
         let builder = Builder::new(lab.driver()?).workers(workers).close_first(close_first);
         Ok(Self { running: builder.start()? })
     }

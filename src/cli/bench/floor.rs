@@ -25,7 +25,7 @@ use super::lab::{self, Down, Lab, SMALL, Up, WITHIN};
 use crate::driver::{
     AddDevice, CharDevice, Command, Driver, Features, Params, QueueSet, ServePlan,
 };
-use crate::model::{DeviceId, DeviceSpec, Error, ErrorKind, QueueSpec};
+use crate::model::{DeviceId, DeviceSpec, Error, ErrorKind, QueueSpec, WorkerLimit};
 use crate::sys::census;
 use crate::target::{Registry, Target};
 
@@ -58,7 +58,7 @@ pub(super) struct Live {
 /// Those of `work`, and kind [`ErrorKind::Timeout`] when it does not end.
 pub(super) fn with<T>(
     lab: &Lab,
-    workers: usize,
+    workers: WorkerLimit,
     work: impl AsyncFnOnce(Floor) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
@@ -66,7 +66,7 @@ pub(super) fn with<T>(
     let log = Logger::root(Discard, o!());
     LocalSet::new().block_on(&runtime, async {
         let driver = lab.driver()?(&log)?;
-        let slots = Rc::new(Semaphore::new(workers));
+        let slots = Rc::new(Semaphore::new(workers.most()));
         // What the library asks for too.
         let known = driver.features().await?;
         let features = Features(known.0 & Features::NO_AUTO_PART_SCAN.0);
@@ -164,7 +164,7 @@ impl Floor {
 }
 
 /// One round: up and down again.
-pub(super) fn round(lab: &Lab, devices: usize, workers: usize) -> Result<(Up, Down), Error> {
+pub(super) fn round(lab: &Lab, devices: usize, workers: WorkerLimit) -> Result<(Up, Down), Error> {
     let specs = lab::nulls(devices, SMALL)?;
     with(lab, workers, async |floor| {
         let (live, up) = floor.create(&specs).await?;

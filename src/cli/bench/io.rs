@@ -10,7 +10,7 @@ use super::fleet::Fleet;
 use super::lab::{self, Lab};
 use super::load::{Loaded, Shape, in_a_child};
 use crate::cli::render::measured::{Findings, Unit, measured};
-use crate::model::{DeviceSpec, Error, ErrorKind, QueueSpec, TargetSpec};
+use crate::model::{DeviceSpec, Error, ErrorKind, QueueSpec, TargetSpec, WorkerLimit};
 use crate::sys::census;
 
 /// Size of the null device.
@@ -36,7 +36,7 @@ struct Sample {
 }
 
 pub(super) fn io(args: &Io) -> Result<Findings, Error> {
-    let lab = Lab::new(&args.common, 1, 1)?;
+    let lab = Lab::new(&args.common, &[1], &[WorkerLimit::Fixed(1)])?;
     lab.needs_kernel()?;
     let cases = cases(args);
     let samples = lab.rounds(&cases, |case| measure(&lab, args, *case))?;
@@ -95,7 +95,7 @@ fn measure(lab: &Lab, args: &Io, case: Case) -> Result<Sample, Error> {
     let queues = QueueSpec { count: args.queues, depth: DEPTH, max_io: MAX_IO };
     let name = lab::name(0)?;
     let spec = DeviceSpec::builder(name.clone(), target).queues(queues).build()?;
-    let fleet = Fleet::new(lab, 1, false)?;
+    let fleet = Fleet::new(lab, WorkerLimit::Fixed(1), false)?;
     fleet.create(vec![spec])?;
     let path = fleet.describe(&name)?.path.unwrap_or_default();
     let Case { op, depth, block, jobs, .. } = case;

@@ -9,7 +9,7 @@ use crate::cli::drivers;
 use crate::cli::render::measured::{Environment, Findings, Measured, against_first};
 use crate::driver::MakeDriver;
 use crate::driver::sim::FaultPlan;
-use crate::model::{DeviceName, DeviceSpec, Error, ErrorKind, QueueSpec, TargetSpec};
+use crate::model::{DeviceName, DeviceSpec, Error, ErrorKind, QueueSpec, TargetSpec, WorkerLimit};
 use crate::sys::host::Host;
 use crate::sys::limits::{self, Need};
 
@@ -59,13 +59,17 @@ pub(super) struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    /// Prepares this process for `devices` devices.
+    /// Prepares this process for the most of `devices` and of `workers`.
     ///
     /// # Errors
     /// When the limits of the host are too low, or signals cannot be had.
-    pub(super) fn new(common: &'a Common, devices: usize, workers: usize) -> Result<Self, Error> {
-        let devices = devices as u64;
-        let in_flight = workers as u64;
+    pub(super) fn new(
+        common: &'a Common,
+        devices: &[usize],
+        workers: &[WorkerLimit],
+    ) -> Result<Self, Error> {
+        let devices = devices.iter().copied().max().unwrap_or(1) as u64;
+        let in_flight = workers.iter().map(|limit| limit.most()).max().unwrap_or(1) as u64;
         limits::raise_open_files(&Need { devices, queues: devices, target_files: 1, in_flight })?;
         Ok(Self { common, interrupt: Interrupt::listen()? })
     }

@@ -91,13 +91,13 @@ mod tests {
                     --order serial,close-first,delete-first,floor";
         let found = run(line)?;
         let expected = [
-            "serial 1",
-            "close-first 2",
-            "close-first 4",
-            "delete-first 2",
-            "delete-first 4",
-            "floor 2",
-            "floor 4",
+            "3 serial 1",
+            "3 close-first 2",
+            "3 close-first 4",
+            "3 delete-first 2",
+            "3 delete-first 4",
+            "3 floor 2",
+            "3 floor 4",
         ];
         assert_eq!(cases(&found, "teardown"), expected);
         assert_eq!(cases(&found, "stop p50"), expected[..5], "a bare loop tells no stages");
@@ -109,7 +109,7 @@ mod tests {
     -> Result<(), Box<dyn std::error::Error>> {
         let found = run("create --devices 20 --workers 4")?;
         for measure in ["create", "first tenth", "last tenth"] {
-            assert_eq!(cases(&found, measure), ["floor 4", "ublkd 4"]);
+            assert_eq!(cases(&found, measure), ["20 floor 4", "20 ublkd 4"]);
         }
         let found = run("churn --devices 2 --cycles 2 --workers 4")?;
         for measure in ["lives", "one create", "one delete"] {
@@ -128,7 +128,12 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for line in ["teardown --devices 0", "teardown --workers 0", "io --target loop"] {
+        for line in [
+            "teardown --devices 0",
+            "teardown --workers 0",
+            "create --workers many",
+            "io --target loop",
+        ] {
             assert!(run(line).is_err(), "{line}");
         }
     }

@@ -10,13 +10,14 @@ use super::fleet::Fleet;
 use super::floor;
 use super::lab::{self, Down, Lab, SMALL};
 use crate::cli::render::measured::{Findings, Unit, measured};
-use crate::model::{Error, Stage, StageSummary};
+use crate::model::{Error, Stage, StageSummary, WorkerLimit};
 
 /// What is varied.
 #[derive(Clone, Copy, PartialEq)]
 struct Case {
+    devices: usize,
     order: Order,
-    workers: usize,
+    workers: WorkerLimit,
 }
 
 /// A teardown, and how long its stages took; a bare loop tells none.
@@ -26,17 +27,18 @@ struct Sample {
 }
 
 pub(super) fn teardown(args: &Teardown) -> Result<Findings, Error> {
-    let most = args.workers.iter().copied().max().unwrap_or(1);
-    let lab = Lab::new(&args.common, args.devices, most)?;
+    let lab = Lab::new(&args.common, &args.devices, &args.workers)?;
     let cases = cases(args);
-    let samples = lab.rounds(&cases, |case| measure(&lab, args.devices, *case))?;
+    let samples = lab.rounds(&cases, |case| measure(&lab, *case))?;
 
     let mut results = Vec::new();
-    for (Case { order, workers }, samples) in cases.into_iter().zip(&samples) {
-        let case = || vec![("order", json!(order)), ("workers", json!(workers))];
+    for (Case { devices, order, workers }, samples) in cases.into_iter().zip(&samples) {
+        let case = || {
+            vec![("devices", json!(devices)), ("order", json!(order)), ("workers", json!(workers))]
+        };
         let walls = samples.iter().map(|sample| sample.down.wall.as_secs_f64());
         results.push(measured(case(), "teardown", Unit::Seconds, walls));
-        let each = |s: &Sample| s.down.processor.as_secs_f64() / args.devices as f64;
+        let each = |s: &Sample| s.down.processor.as_secs_f64() / devices as f64;
         let times = samples.iter().map(each);
         results.push(measured(case(), "processor time a device", Unit::Seconds, times));
         for stage in Stage::ALL.into_iter().filter(|_| args.stages) {
@@ -57,10 +59,12 @@ pub(super) fn teardown(args: &Teardown) -> Result<Findings, Error> {
 /// Every order with every number of workers, but for what has one only.
 fn cases(args: &Teardown) -> Vec<Case> {
     let mut cases = Vec::new();
-    for &order in &args.order {
+    for (&devices, &order) in
+        args.devices.iter().flat_map(|n| args.order.iter().map(move |o| (n, o)))
+    {
         for &workers in &args.workers {
-            let workers = if order == Order::Serial { 1 } else { workers };
-            let case = Case { order, workers };
+            let workers = if order == Order::Serial { WorkerLimit::Fixed(1) } else { workers };
+            let case = Case { devices, order, workers };
             if !cases.contains(&case) {
                 cases.push(case);
             }
@@ -69,7 +73,7 @@ fn cases(args: &Teardown) -> Vec<Case> {
     cases
 }
 
-fn measure(lab: &Lab, devices: usize, Case { order, workers }: Case) -> Result<Sample, Error> {
+fn measure(lab: &Lab, Case { devices, order, workers }: Case) -> Result<Sample, Error> {
     if order == Order::Floor {
         let (_, down) = floor::round(lab, devices, workers)?;
         return Ok(Sample { down, stages: BTreeMap::new() });

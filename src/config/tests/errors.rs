@@ -301,7 +301,7 @@ fn f80_names_keep_their_case() {
 
 #[test]
 fn sections_of_the_wrong_shape_are_refused() {
-    assert_snapshot!(refused("device = 3\nlog = []\n[supervisor]\nworkers = {}\n"), @r"
+    assert_snapshot!(refused("device = 3\nlog = []\n[supervisor]\nworkers = {}\n"), @r#"
     DIR/x.toml:1:10: device: expected [[device]], found an integer
       |
     1 | device = 3
@@ -310,11 +310,11 @@ fn sections_of_the_wrong_shape_are_refused() {
       |
     2 | log = []
       |       ^^
-    DIR/x.toml:4:11: supervisor.workers: expected an integer from 1 to 1024, found a table
+    DIR/x.toml:4:11: supervisor.workers: expected an integer from 1 to 1024, or "auto", found a table
       |
     4 | workers = {}
       |           ^^
-    ");
+    "#);
     assert_snapshot!(refused("[device]\nname = 'x'\n"), @r"
     DIR/x.toml:1:1: device: expected [[device]], found a table
       |

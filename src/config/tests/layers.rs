@@ -9,6 +9,7 @@ use insta::assert_snapshot;
 
 use super::Fixture;
 use crate::config::{LogFormat, LogLevel, OnFailure, Sources};
+use crate::model::WorkerLimit;
 
 const DEVICE: &str = "[[device]]\nname='a'\ntarget='null'\nsize='1M'\n";
 
@@ -46,7 +47,7 @@ fn later_files_win_key_by_key_then_environment_then_flags() {
     .flag("supervisor.workers", "4");
     let config = sources.load().expect("a config");
     let supervisor = &config.supervisor;
-    assert_eq!((supervisor.workers, supervisor.mailbox), (4, 2));
+    assert_eq!((supervisor.workers, supervisor.mailbox), (WorkerLimit::Fixed(4), 2));
     assert_eq!(supervisor.command_timeout, Duration::from_secs(3));
     assert_eq!(supervisor.run_dir, Path::new("/a"));
     assert_eq!(supervisor.on_failure, OnFailure::Abort);
@@ -109,7 +110,7 @@ fn a_value_that_is_wrong_is_told_even_where_a_later_layer_replaces_it() {
     let fixture = Fixture::new(&[("x.toml", &format!("[supervisor]\nworkers='x'\n{DEVICE}"))]);
     let sources = fixture.sources(&["x.toml"]).flag("supervisor.workers", "3");
     assert_snapshot!(fixture.refused(&sources), @r#"
-    DIR/x.toml:2:9: supervisor.workers: expected an integer from 1 to 1024, found the string "x"
+    DIR/x.toml:2:9: supervisor.workers: expected an integer from 1 to 1024, or "auto", found the string "x"
       |
     2 | workers='x'
       |         ^^^

@@ -17,8 +17,8 @@ use crate::model::{
 };
 use crate::supervisor::{
     Admission, AskFeatures, Create, CreateGroup, Delete, DeleteGroup, Describe, Ensure,
-    EventReader, Force, Groups, List, Measure, Quiesce, Resize, Resume, SetReadOnly, Shutdown,
-    Supervisor, Wait,
+    EventReader, Force, Groups, List, Measure, Ping, Quiesce, Resize, Resume, SetReadOnly,
+    Shutdown, Supervisor, Wait,
 };
 
 /// Changes of state as they happen ([`Handle::events`]); works on any executor.
@@ -256,6 +256,14 @@ impl Handle {
             snapshot.tally.refusals.insert(ErrorKind::Overloaded, overloaded);
         }
         Ok(snapshot)
+    }
+
+    /// Comes back when the supervisor answers, which it does at once unless it hangs.
+    ///
+    /// # Errors
+    /// When the supervisor has ended.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.ask(Ping).await
     }
 
     /// Operations that wait for a worker now.

@@ -72,6 +72,14 @@ pub fn main() -> ExitCode {
 /// The config that the arguments name, under the environment and the flags; or the status to exit
 /// with, every problem printed.
 fn load(args: &ConfigArgs) -> Result<Config, ExitStatus> {
+    sources(args).load().map_err(|error| {
+        complain(&error);
+        ExitStatus::Usage
+    })
+}
+
+/// Where the config that the arguments name comes from.
+fn sources(args: &ConfigArgs) -> Sources {
     let mut sources = Sources::new().environment(std::env::vars_os());
     for path in &args.paths {
         sources = sources.path(path);
@@ -79,10 +87,7 @@ fn load(args: &ConfigArgs) -> Result<Config, ExitStatus> {
     for (key, value) in &args.set {
         sources = sources.flag(key, value);
     }
-    sources.load().map_err(|error| {
-        complain(&error);
-        ExitStatus::Usage
-    })
+    sources
 }
 
 /// Asks the kernel's driver something, bounded as every command is.

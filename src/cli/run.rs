@@ -7,7 +7,7 @@ use slog::Logger;
 use super::args::{DriverName, Run};
 use super::render::{self, Extent};
 use super::report::ReportFile;
-use super::{complain, drivers, load, within};
+use super::{complain, drivers, load, sources, within};
 use crate::config::{Config, LogFormat, OnFailure};
 use crate::daemon::{self, ExitStatus, Options};
 use crate::driver::MakeDriver;
@@ -77,6 +77,8 @@ pub(super) fn run(args: Run) -> ExitStatus {
         abort_on_failure: supervisor.on_failure == OnFailure::Abort,
         api: config.api.clone(),
         listener,
+        sources: sources(&args.config),
+        config: config.clone(),
         driver,
         log: log.clone(),
     });

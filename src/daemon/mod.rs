@@ -13,9 +13,11 @@
 pub mod api;
 mod exit;
 mod lock;
+pub mod reload;
 mod run;
 mod signals;
 mod systemd;
+mod watchdog;
 
 pub use exit::ExitStatus;
 pub use run::{Ended, Options, run};

@@ -21,9 +21,11 @@ use tokio::sync::watch;
 
 use super::api::{self, Phase, State};
 use super::exit::ExitStatus;
+use super::reload::Reloader;
 use super::signals::{self, Signal};
+use super::watchdog::{self, Watchdog};
 use super::{lock, systemd};
-use crate::config::ApiConfig;
+use crate::config::{ApiConfig, Config, Sources};
 use crate::driver::MakeDriver;
 use crate::model::{DeviceSpec, Error, ErrorKind, ShutdownReport, WorkerLimit};
 use crate::sys::census::Census;
@@ -65,6 +67,10 @@ pub struct Options {
     pub api: ApiConfig,
     /// A socket for the API that a service manager has handed over.
     pub listener: Option<UnixListener>,
+    /// Where the config comes from, for a reload.
+    pub sources: Sources,
+    /// What they said at the start.
+    pub config: Config,
     /// Which driver.
     pub driver: MakeDriver,
     /// Where to log.
@@ -125,10 +131,14 @@ struct Day {
     shutdown_timeout: Duration,
     signals: Receiver<Signal>,
     state: watch::Sender<State>,
+    reloader: Reloader,
+    /// HUP has come, and is to be heeded.
+    reload_due: bool,
     log: Logger,
     // In order of dropping: the socket goes before the lock, signals are received until that is
     // free.
     api: Option<api::Server>,
+    _watchdog: Option<Watchdog>,
     _lock: lock::RunDirLock,
     _watch: signals::Watch,
 }
@@ -147,6 +157,7 @@ fn start(options: Options, log: &Logger) -> Result<(Running, Day), Error> {
         .run_dir(&options.run_dir)
         .log(options.log)
         .start()?;
+    let reloader = Reloader::new(options.sources, options.config, running.handle(), log);
     let (state, is_state) = watch::channel(State { phase: Phase::Starting, report: None });
     let api = options.api.enabled.then(|| {
         api::start(api::Options {
@@ -155,6 +166,7 @@ fn start(options: Options, log: &Logger) -> Result<(Running, Day), Error> {
             listener: options.listener,
             handle: running.handle(),
             orders,
+            reloader: reloader.clone(),
             state: is_state,
             log: log.new(o!("component" => "api")),
         })
@@ -165,8 +177,11 @@ fn start(options: Options, log: &Logger) -> Result<(Running, Day), Error> {
         shutdown_timeout: options.shutdown_timeout,
         signals,
         state,
+        reloader,
+        reload_due: false,
         log: log.clone(),
         api: api.transpose()?,
+        _watchdog: watchdog::start(running.handle(), log)?,
         _lock: lock,
         _watch: watch,
     };
@@ -235,20 +250,54 @@ impl Day {
 
     async fn serve(&mut self, handle: &Handle) {
         loop {
-            let signal = self.signals.next().await;
-            if self.heed(signal, handle).await {
+            let ended = if std::mem::take(&mut self.reload_due) {
+                self.reload(handle).await
+            } else {
+                let signal = self.signals.next().await;
+                self.heed(signal, handle).await
+            };
+            if ended {
                 return;
             }
         }
     }
 
+    /// Reads the config again; true when a signal says stop meanwhile. What the reload has asked
+    /// for by then goes on, until the shutdown takes it down.
+    async fn reload(&mut self, handle: &Handle) -> bool {
+        slog::info!(self.log, "SIGHUP: the config is read again");
+        systemd::reloading("reading the config again");
+        let reloader = self.reloader.clone();
+        let mut reload = pin!(reloader.reload(false));
+        let reloaded = loop {
+            match select(reload.as_mut(), self.signals.next()).await {
+                Either::Left((reloaded, _)) => break reloaded,
+                Either::Right((signal, _)) => {
+                    if self.heed(signal, handle).await {
+                        return true;
+                    }
+                }
+            }
+        };
+        let status = match reloaded {
+            Ok(report) => report.to_string(),
+            Err(error) => {
+                slog::error!(self.log, "reload refused, nothing was changed: {error}";
+                    "kind" => error.kind().as_str());
+                "in service; the last reload was refused, see the log".to_owned()
+            }
+        };
+        systemd::ready(&status);
+        false
+    }
+
     /// Does what a signal says; true when it says stop.
     async fn heed(&mut self, signal: Option<Signal>, handle: &Handle) -> bool {
-        if let Some(Signal::Asked { within: Some(within) }) = signal {
-            self.shutdown_timeout = within;
-        }
-        if signal == Some(Signal::Describe) {
-            self.describe(handle).await;
+        match signal {
+            Some(Signal::Asked { within: Some(within) }) => self.shutdown_timeout = within,
+            Some(Signal::Describe) => self.describe(handle).await,
+            Some(Signal::Reload) => self.reload_due = true,
+            _ => {}
         }
         stops(signal, &self.log)
     }
@@ -284,6 +333,7 @@ impl Day {
 
     /// `None` when not even the supervisor answers in time.
     async fn take_down(mut self, running: Running, handle: &Handle) -> Option<ShutdownReport> {
+        self.reloader.end();
         systemd::stopping("stopping all devices");
         self.phase(Phase::Stopping);
         let begun = Instant::now();
@@ -340,12 +390,8 @@ fn stops(signal: Option<Signal>, log: &Logger) -> bool {
         }
         // The signal thread has ended, which only its drop does.
         None => true,
-        Some(Signal::Reload) => {
-            slog::warn!(log, "SIGHUP: reload is not there yet; nothing was changed");
-            false
-        }
-        // Nothing to describe while there are no devices.
-        Some(Signal::Describe) => false,
+        // Nothing to do about these while there are no devices.
+        Some(Signal::Reload | Signal::Describe) => false,
     }
 }
 

@@ -10,6 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::time::Duration;
 
+use nix::time::{ClockId, clock_gettime};
+
 use crate::model::{Error, ErrorKind};
 use crate::sys::handover;
 
@@ -27,6 +29,26 @@ pub(super) fn ready(status: &str) {
 /// What is going on, for `systemctl status`.
 pub(super) fn status(status: &str) {
     tell(&format!("STATUS={status}\n"), MOMENT);
+}
+
+/// A reload has begun; [`ready`] ends it.
+pub(super) fn reloading(status: &str) {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+    tell(&format!("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS={status}\n", now.as_micros()), PATIENCE);
+}
+
+/// Feeds the watchdog.
+pub(super) fn alive() {
+    tell("WATCHDOG=1\n", PATIENCE);
+}
+
+/// How often the watchdog wants to be fed, if this process is watched.
+pub(super) fn watchdog() -> Option<Duration> {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    if number("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id())) {
+        return None;
+    }
+    number("WATCHDOG_USEC").filter(|usec| *usec > 0).map(Duration::from_micros)
 }
 
 /// The shutdown has begun.

@@ -8,7 +8,7 @@ use futures::stream::BoxStream;
 use tokio::time::timeout;
 
 use super::actor::Supervisor;
-use super::messages::{AskFeatures, Describe, List, Measure, Wait};
+use super::messages::{AskFeatures, Describe, List, Measure, Ping, Wait};
 use crate::driver::Features;
 use crate::model::{
     Condition, DeviceInfo, DeviceName, DeviceState, Error, ErrorKind, KernelFeatures, Occupancy,
@@ -21,6 +21,12 @@ impl Handler<List> for Supervisor {
     fn handle(&mut self, _: List, _: &mut Context<Self>) -> Self::Result {
         MessageResult(self.devices.values().map(|entry| entry.body.info()).collect())
     }
+}
+
+impl Handler<Ping> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, _: Ping, _: &mut Context<Self>) -> Self::Result {}
 }
 
 impl Handler<Measure> for Supervisor {

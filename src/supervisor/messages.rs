@@ -41,6 +41,11 @@ pub(crate) struct Delete {
 #[rtype(result = "Vec<DeviceInfo>")]
 pub(crate) struct List;
 
+/// Answer.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Ping;
+
 /// Every device, what was done, and what is in use.
 #[derive(Message)]
 #[rtype(result = "Snapshot")]

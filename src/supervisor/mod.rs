@@ -25,7 +25,7 @@ pub(crate) use actor::Supervisor;
 pub(crate) use admission::Admission;
 pub(crate) use messages::{
     AskFeatures, Create, CreateGroup, Delete, DeleteGroup, Describe, Ensure, Force, Groups, List,
-    Measure, Quiesce, Resize, Resume, SetReadOnly, Shutdown, Wait,
+    Measure, Ping, Quiesce, Resize, Resume, SetReadOnly, Shutdown, Wait,
 };
 
 pub(crate) use crate::device::EventReader;

@@ -11,6 +11,7 @@ mod limits;
 mod lock;
 mod notify;
 mod panics;
+mod reload;
 mod report;
 mod signals;
 mod status;

@@ -19,8 +19,9 @@ use super::operations::Operations;
 use super::peer::Peer;
 use super::problem::Refusal;
 use super::server::State;
-use super::{devices, events, groups, life};
+use super::{devices, events, groups, life, reload};
 use crate::Handle;
+use crate::daemon::reload::Reloader;
 use crate::daemon::signals::Signal;
 use crate::model::{Error, ErrorKind};
 
@@ -31,6 +32,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 pub(super) struct Api {
     pub(super) handle: Handle,
     pub(super) orders: mpsc::Sender<Signal>,
+    pub(super) reloader: Reloader,
     pub(super) state: watch::Receiver<State>,
     pub(super) operations: Operations,
     /// Places for those who watch events.
@@ -73,6 +75,7 @@ pub(super) fn application(
         .configure(devices::calls)
         .configure(groups::calls)
         .configure(events::calls)
+        .configure(reload::calls)
         .default_service(web::to(no_such_path))
 }
 

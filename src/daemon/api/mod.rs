@@ -23,6 +23,7 @@ mod operations;
 mod peer;
 mod problem;
 mod query;
+mod reload;
 mod schema;
 mod server;
 mod socket;

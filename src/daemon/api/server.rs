@@ -27,6 +27,7 @@ use super::socket::{Rights, Socket};
 use super::types::Phase;
 use crate::Handle;
 use crate::config::ApiConfig;
+use crate::daemon::reload::Reloader;
 use crate::daemon::signals::Signal;
 use crate::model::{Error, ErrorKind, ShutdownReport};
 use crate::sys;
@@ -62,6 +63,8 @@ pub(in crate::daemon) struct Options {
     pub(in crate::daemon) handle: Handle,
     /// What the daemon itself is told.
     pub(in crate::daemon) orders: orders::Sender<Signal>,
+    /// Reads the config again.
+    pub(in crate::daemon) reloader: Reloader,
     /// What the daemon says of itself.
     pub(in crate::daemon) state: watch::Receiver<State>,
     /// Where to log.
@@ -116,6 +119,7 @@ pub(in crate::daemon) fn start(options: Options) -> Result<Server, Error> {
             let api = Api {
                 handle: options.handle,
                 orders: options.orders,
+                reloader: options.reloader,
                 state: options.state,
                 operations: Operations::default(),
                 watchers: Arc::new(Semaphore::new(connections / 4)),

@@ -135,6 +135,15 @@ pub(super) struct ShutdownRequest {
     pub(super) within: Option<String>,
 }
 
+/// Reads the config again.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReloadRequest {
+    /// Only say what would be done.
+    #[serde(default)]
+    pub(super) dry_run: bool,
+}
+
 /// Where in its life the daemon is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

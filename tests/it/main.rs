@@ -19,6 +19,7 @@ mod outside;
 mod panics;
 mod real_time;
 mod recorder;
+mod service;
 mod starts;
 mod support;
 mod workers;

@@ -4,6 +4,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use nix::sys::signal::Signal::{SIGHUP, SIGTERM};
+use serde_json::json;
 
 use crate::support::{Daemon, IN_SERVICE, SOON, Scene, eventually, nulls};
 
@@ -146,5 +147,63 @@ fn the_service_manager_is_told_of_a_reload_and_fed_by_a_supervisor_that_answers(
     let ready = told(&socket, "READY=1");
     assert!(ready.last().unwrap().contains("STATUS=reloaded: "), "{ready:?}");
     told(&socket, "WATCHDOG=1");
+    daemon.terminate().with_status(0);
+}
+
+#[test]
+fn a_dry_run_says_what_a_reload_then_does_and_devices_of_the_api_are_left_alone() {
+    let scene = Scene::nulls(2);
+    let daemon = scene.up(&[]);
+    let api = scene.api();
+    let mine = json!({"name": "mine", "target": "null", "size": "1MiB"});
+    api.post("/api/v1/devices", &mine).is(201);
+    scene.write("ublkd.toml", &[device("d0", "2MiB", ""), device("d7", "1MiB", "")].concat());
+
+    let planned = |report: &serde_json::Value| {
+        let lists = ["create", "delete", "replace", "keep"].map(|key| report[key].clone());
+        let grown = report["resize"][0].clone();
+        (lists, grown)
+    };
+    let dry = api.post("/api/v1/reload", &json!({"dry_run": true})).is(200);
+    let none = json!([]);
+    let plan = (
+        [json!(["d7"]), json!(["d1"]), none.clone(), none],
+        json!({"name": "d0", "from": 1 << 20, "to": 2 << 20}),
+    );
+    assert_eq!((planned(&dry), &dry["dry_run"]), (plan.clone(), &json!(true)));
+    assert_eq!(scene.links(), ["d0", "d1", "mine"]);
+
+    let done = api.ask("POST", "/api/v1/reload", &[], None).is(200);
+    assert_eq!((planned(&done), &done["failed"]), (plan, &json!({})));
+    assert_eq!(scene.links(), ["d0", "d7", "mine"]);
+    assert_eq!(api.get("/api/v1/devices/d0").is(200)["size"], 2 << 20);
+    let again = api.post("/api/v1/reload", &json!({})).is(200);
+    assert_eq!(planned(&again).0[3], json!(["d0", "d7"]));
+
+    // A name that is the API's cannot become the config's.
+    scene.write("ublkd.toml", &[device("mine", "1MiB", ""), device("d8", "1MiB", "")].concat());
+    let clash = api.post("/api/v1/reload", &json!({})).problem(409, "exists");
+    assert!(clash["detail"].as_str().unwrap().contains("mine"), "{clash}");
+    scene.write("ublkd.toml", "[[device]]\nname = \"x\"\n");
+    let bad = api.post("/api/v1/reload", &json!({})).problem(422, "invalid");
+    assert!(bad["detail"].as_str().unwrap().contains("target"), "{bad}");
+    assert_eq!(scene.links(), ["d0", "d7", "mine"]);
+    daemon.terminate().with_status(0);
+}
+
+#[test]
+fn reloads_at_once_follow_one_another() {
+    let scene = Scene::nulls(1);
+    let daemon = scene.up(&["--fault", "start@2+: delay 200ms"]);
+    scene.write("ublkd.toml", &nulls(8));
+    let reload = || scene.api().post("/api/v1/reload", &json!({})).is(200);
+    let reports: Vec<_> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..4).map(|_| scope.spawn(reload)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let created = |report: &&serde_json::Value| report["create"] != json!([]);
+    assert_eq!(reports.iter().filter(created).count(), 1, "{reports:?}");
+    assert!(reports.iter().all(|report| report["failed"] == json!({})), "{reports:?}");
+    assert_eq!(scene.links().len(), 8);
     daemon.terminate().with_status(0);
 }

@@ -1,10 +1,12 @@
 //! `ublkd run`: a config's devices from start to shutdown report.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use slog::Logger;
 
 use super::args::{DriverName, Run};
+use super::progress::{Above, Bar};
 use super::render::{self, Extent};
 use super::report::ReportFile;
 use super::{complain, drivers, load, sources, within};
@@ -45,7 +47,12 @@ pub(super) fn run(args: Run) -> ExitStatus {
         }
     };
 
-    let logging = Logging::to_stderr(&config.log);
+    let bar = (config.log.format == LogFormat::Terminal && Bar::is_seen())
+        .then(|| Arc::new(Bar::new("starting", config.devices.len())));
+    let logging = match &bar {
+        Some(bar) => Logging::start(&config.log, Above(Arc::clone(bar))),
+        None => Logging::to_stderr(&config.log),
+    };
     let log = logging.logger().clone();
     telemetry::panics::install(&log);
     if let Err(error) = telemetry::bridge::install(&log, config.log.level) {
@@ -75,6 +82,7 @@ pub(super) fn run(args: Run) -> ExitStatus {
         shutdown_timeout: supervisor.shutdown_timeout,
         run_dir: supervisor.run_dir.clone(),
         abort_on_failure: supervisor.on_failure == OnFailure::Abort,
+        progress: bar.clone().map(|bar| progress(bar, config.devices.len())),
         api: config.api.clone(),
         listener,
         sources: sources(&args.config),
@@ -83,6 +91,9 @@ pub(super) fn run(args: Run) -> ExitStatus {
         log: log.clone(),
     });
 
+    if let Some(bar) = bar {
+        within(LOG_BOUND, move || bar.end());
+    }
     if let Some(error) = &ended.error {
         slog::error!(log, "{error}"; "kind" => error.kind().as_str());
     }
@@ -106,6 +117,18 @@ pub(super) fn run(args: Run) -> ExitStatus {
     // A stderr that nobody reads loses its last lines, not the end of the process.
     logging.finish(LOG_BOUND);
     status
+}
+
+/// Moves the bar, and takes it away when all devices are up or have failed.
+fn progress(bar: Arc<Bar>, total: usize) -> Box<dyn Fn(usize)> {
+    Box::new(move |done| {
+        bar.at(done);
+        if done == total {
+            let bar = Arc::clone(&bar);
+            // Only a terminal that is stopped needs that long.
+            within(LOG_BOUND, move || bar.end());
+        }
+    })
 }
 
 fn write(file: ReportFile, report: ShutdownReport) -> Result<(), Error> {

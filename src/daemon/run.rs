@@ -63,6 +63,8 @@ pub struct Options {
     pub run_dir: PathBuf,
     /// Whether one device that fails to start ends the run.
     pub abort_on_failure: bool,
+    /// Told how many devices have come up or failed.
+    pub progress: Option<Box<dyn Fn(usize)>>,
     /// The HTTP API.
     pub api: ApiConfig,
     /// A socket for the API that a service manager has handed over.
@@ -128,6 +130,7 @@ fn account_for_itself(mut ended: Ended, before: Census, log: &Logger) -> Ended {
 struct Day {
     devices: Vec<DeviceSpec>,
     abort_on_failure: bool,
+    progress: Option<Box<dyn Fn(usize)>>,
     shutdown_timeout: Duration,
     signals: Receiver<Signal>,
     state: watch::Sender<State>,
@@ -174,6 +177,7 @@ fn start(options: Options, log: &Logger) -> Result<(Running, Day), Error> {
     let day = Day {
         devices: options.devices,
         abort_on_failure: options.abort_on_failure,
+        progress: options.progress,
         shutdown_timeout: options.shutdown_timeout,
         signals,
         state,
@@ -234,6 +238,9 @@ impl Day {
                         return Some(End::Signal);
                     }
                 }
+            }
+            if let Some(progress) = &self.progress {
+                progress(up + failed);
             }
             if (up + failed) % 64 == 0 {
                 systemd::status(&format!("starting: {up} of {total} up, {failed} failed"));

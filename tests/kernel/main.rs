@@ -16,6 +16,7 @@ mod load;
 mod outside;
 mod serve;
 mod served;
+mod session;
 mod support;
 mod trouble;
 mod wedge;

@@ -151,6 +151,7 @@ fn an_answer_that_comes_byte_by_byte_does_not_extend_the_time() {
     let scene = Scene::new();
     fake(&scene, |mut stream| {
         std::thread::spawn(move || {
+            let _ = stream.read(&mut [0; 4096]);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n");
             while stream.write_all(b" ").is_ok() {
                 std::thread::sleep(Duration::from_millis(20));

@@ -4,6 +4,7 @@
 
 mod api;
 mod client;
+mod commands;
 mod config;
 mod faults;
 mod http;
@@ -17,4 +18,5 @@ mod signals;
 mod status;
 mod streams;
 mod support;
+mod terminal;
 mod together;

@@ -36,9 +36,12 @@ impl Failure {
                 text = format!("{text}\n  {line}");
             }
         }
-        let status = match problem.left.is_empty() {
-            true => status_of(&problem.kind),
-            false => ExitStatus::Left,
+        let status = match status_of(&problem.kind) {
+            // Not so much how it went wrong matters as that something is there.
+            ExitStatus::RunFailed | ExitStatus::Timeout if !problem.left.is_empty() => {
+                ExitStatus::Left
+            }
+            status => status,
         };
         Some(Self { status, text })
     }

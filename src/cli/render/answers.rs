@@ -57,9 +57,9 @@ fn counts(by_word: &Value) -> String {
 
 /// A change of state in a line: `17  2026-01-01T12:00:00.123Z  vol-1 (id 7)  starting -> live`.
 #[must_use]
-pub fn event(id: u64, change: &Value) -> String {
+pub fn event(change: &Value) -> String {
     let text = |key: &str| change[key].as_str().unwrap_or_default();
-    let number = match change["id"].as_u64() {
+    let number = match change["number"].as_u64() {
         Some(number) => format!(" (id {number})"),
         None => String::new(),
     };
@@ -68,7 +68,8 @@ pub fn event(id: u64, change: &Value) -> String {
         None => String::new(),
     };
     let line = format!(
-        "{id:>6}  {}  {}{number}  {} -> {}{error}",
+        "{:>6}  {}  {}{number}  {} -> {}{error}",
+        change["id"].as_u64().unwrap_or_default(),
         text("at"),
         text("device"),
         text("from"),
@@ -94,10 +95,10 @@ mod tests {
         b           12  12 live
         ");
         assert_eq!(groups(&[]), "no groups\n");
-        let change = json!({"at": "2026-01-01T12:00:00.123Z", "device": "vol-1", "id": 7,
-            "from": "starting", "to": "failing", "error": "no\nspace"});
+        let change = json!({"at": "2026-01-01T12:00:00.123Z", "device": "vol-1", "number": 7,
+            "id": 17, "from": "starting", "to": "failing", "error": "no\nspace"});
         assert_eq!(
-            event(17, &change),
+            event(&change),
             "    17  2026-01-01T12:00:00.123Z  vol-1 (id 7)  starting -> failing: no\\nspace\n"
         );
         let report = json!({"outcomes": {"deleted": 1, "timed_out": 1, "failed": 0}, "wall_s": 1.25,

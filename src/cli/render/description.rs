@@ -96,7 +96,7 @@ fn operations(out: &mut String, io: &Value) {
 fn line(out: &mut String, level: usize, key: &str, text: &str) {
     let indent = "  ".repeat(level);
     let key = if key.is_empty() { String::new() } else { format!("{key}:") };
-    let width = 14 - indent.len();
+    let width = 16 - indent.len();
     let text = format!("{indent}{key:width$}{}", one_line(text));
     // Writing to a string does not fail.
     let _ = writeln!(out, "{}", text.trim_end());
@@ -120,27 +120,27 @@ mod tests {
             "size": 1 << 30, "state": "live", "stage": "live", "target": "ram", "tids": [],
         });
         insta::assert_snapshot!(description(&device), @r"
-        name:         vol-1
-        id:           7
-        path:         /dev/ublkb7
-        state:        live
-        stage:        live
-        target:       ram
-        size:         1 GiB
-        queues:       1
-        depth:        64
-        read_only:    false
-        group:        vm-7
+        name:           vol-1
+        id:             7
+        path:           /dev/ublkb7
+        state:          live
+        stage:          live
+        target:         ram
+        size:           1 GiB
+        queues:         1
+        depth:          64
+        read_only:      false
+        group:          vm-7
         labels:
-          app:        db
-        holders:      mounted at /mnt
-                      pid 12 (dd)\nhas it open
+          app:          db
+        holders:        mounted at /mnt
+                        pid 12 (dd)\nhas it open
         io:
-          fua:        0
-          in_flight:  2
-          read:       3 requests, 12 KiB, 0 errors
-        new_key:      of a newer daemon
-        since_s:      12.346
+          fua:          0
+          in_flight:    2
+          read:         3 requests, 12 KiB, 0 errors
+        new_key:        of a newer daemon
+        since_s:        12.346
         ");
     }
 }

@@ -70,6 +70,6 @@ fn seconds(seconds: f64) -> String {
 }
 
 /// `1 device`, `2 devices`.
-fn devices_text(count: usize) -> String {
+pub(super) fn devices_text(count: usize) -> String {
     format!("{count} device{}", if count == 1 { "" } else { "s" })
 }

@@ -12,14 +12,59 @@ use std::time::Duration;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::{Line, Span, Text};
+use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Row as Cells, Table};
 
-use super::sample::Row;
+use super::sample::{Rates, Row};
 use super::state::{Sort, State};
+use crate::cli::render::devices_text;
 
-/// Columns from here on that fit.
+/// A column of the table.
+struct Column {
+    title: &'static str,
+    width: Constraint,
+    align: Alignment,
+    /// The screen is at least as wide.
+    from: u16,
+    cell: fn(&Row) -> String,
+}
+
+impl Column {
+    const fn left(
+        title: &'static str,
+        width: Constraint,
+        from: u16,
+        cell: fn(&Row) -> String,
+    ) -> Self {
+        Self { title, width, align: Alignment::Left, from, cell }
+    }
+
+    const fn right(title: &'static str, width: u16, from: u16, cell: fn(&Row) -> String) -> Self {
+        Self { title, width: Constraint::Length(width), align: Alignment::Right, from, cell }
+    }
+}
+
+/// Screens from these widths on have room for the usual columns, and for all.
+const USUAL: u16 = 78;
 const WIDE: u16 = 110;
+
+const COLUMNS: [Column; 11] = [
+    Column::left("NAME", Constraint::Min(12), 0, |row| row.name.clone()),
+    Column::left("STATE", Constraint::Length(10), 0, |row| row.state.clone()),
+    Column::right("IOPS", 7, 0, |row| rate(row, |rates| count(rates.requests))),
+    Column::right("READ/s", 8, USUAL, |row| rate(row, |rates| bytes(rates.read))),
+    Column::right("WRITE/s", 8, USUAL, |row| rate(row, |rates| bytes(rates.written))),
+    Column::right("P50", 7, USUAL, |row| rate(row, |rates| time(rates.p50))),
+    Column::right("P99", 7, 40, |row| rate(row, |rates| time(rates.p99))),
+    Column::right("QUEUE", 9, 50, |row| format!("{}/{}", row.in_flight, row.room)),
+    Column::right("ERRORS", 6, 60, |row| row.errors.to_string()),
+    Column::left("NODE", Constraint::Length(16), WIDE, |row| row.node.clone()),
+    Column::left("GROUP", Constraint::Min(10), WIDE, |row| row.group.clone()),
+];
+
+fn rate(row: &Row, text: fn(&Rates) -> String) -> String {
+    row.rates.as_ref().map_or_else(|| "-".to_owned(), text)
+}
 
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
@@ -30,7 +75,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     // One line is the head.
     state.fit(shown, usize::from(middle.height).saturating_sub(1));
     frame.render_widget(head(state, shown), top);
-    frame.render_widget(table(state, middle.width >= WIDE), middle);
+    frame.render_widget(table(state, middle.width), middle);
     frame.render_widget(foot(state), bottom);
 }
 
@@ -45,7 +90,7 @@ fn head(state: &State, shown: usize) -> Text<'static> {
         written += rates.written;
     }
     let counts: Vec<_> = states.iter().map(|(state, count)| format!("{count} {state}")).collect();
-    let first = format!("{} devices: {}", state.rows.len(), counts.join(", "));
+    let first = format!("{}: {}", devices_text(state.rows.len()), counts.join(", "));
     let mut second = format!(
         "{} IOPS, {}/s read, {}/s written; by {}{}",
         count(requests),
@@ -68,65 +113,27 @@ fn head(state: &State, shown: usize) -> Text<'static> {
     Text::from(vec![Line::styled(format!("ublkd {}  {first}", state.socket), bold), second])
 }
 
-fn table(state: &State, wide: bool) -> Table<'static> {
+fn table(state: &State, width: u16) -> Table<'static> {
+    let columns = || COLUMNS.iter().filter(|column| column.from <= width);
+    let aligned = |column: &Column, text: String| Text::from(text).alignment(column.align);
     let shown = state.shown();
-    let rows = shown.iter().skip(state.first).take(state.page).map(|row| cells(row, wide));
-    let right = |title: &'static str| Cell::from(Text::from(title).alignment(Alignment::Right));
-    let mut head = vec![
-        Cell::from("NAME"),
-        Cell::from("STATE"),
-        right("IOPS"),
-        right("READ/s"),
-        right("WRITE/s"),
-        right("P50"),
-        right("P99"),
-        right("QUEUE"),
-        right("ERRORS"),
-    ];
-    let mut widths = vec![
-        Constraint::Min(12),
-        Constraint::Length(10),
-        Constraint::Length(7),
-        Constraint::Length(8),
-        Constraint::Length(8),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(9),
-        Constraint::Length(6),
-    ];
-    if wide {
-        head.extend([Cell::from("NODE"), Cell::from("GROUP")]);
-        widths.extend([Constraint::Length(16), Constraint::Min(10)]);
-    }
+    let rows = shown.iter().skip(state.first).take(state.page).map(|row| {
+        Cells::new(columns().map(|column| {
+            let style = if column.title == "STATE" { colour(&row.state) } else { Style::new() };
+            Cell::from(aligned(column, (column.cell)(row))).style(style)
+        }))
+    });
+    let head = Cells::new(columns().map(|column| aligned(column, column.title.to_owned())));
     let style = Style::new().add_modifier(Modifier::REVERSED);
-    Table::new(rows, widths).header(Cells::new(head).style(style))
+    Table::new(rows, columns().map(|column| column.width)).header(head.style(style))
 }
 
-fn cells(row: &Row, wide: bool) -> Cells<'static> {
-    let right = |text: String| Cell::from(Text::from(text).alignment(Alignment::Right));
-    let rate = |text: &dyn Fn(&super::sample::Rates) -> String| {
-        right(row.rates.as_ref().map_or_else(|| "-".to_owned(), text))
-    };
-    let colour = match row.state.as_str() {
+fn colour(state: &str) -> Style {
+    match state {
         "live" => Style::new(),
         "failed" | "left" | "wedged" | "failing" => Style::new().fg(Color::Red),
         _ => Style::new().fg(Color::Yellow),
-    };
-    let mut cells = vec![
-        Cell::from(row.name.clone()),
-        Cell::from(Span::styled(row.state.clone(), colour)),
-        rate(&|rates| count(rates.requests)),
-        rate(&|rates| bytes(rates.read)),
-        rate(&|rates| bytes(rates.written)),
-        rate(&|rates| time(rates.p50)),
-        rate(&|rates| time(rates.p99)),
-        right(format!("{}/{}", row.in_flight, row.room)),
-        right(row.errors.to_string()),
-    ];
-    if wide {
-        cells.extend([Cell::from(row.node.clone()), Cell::from(row.group.clone())]);
     }
-    Cells::new(cells)
 }
 
 fn foot(state: &State) -> Line<'static> {
@@ -192,9 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_screen_has_nodes_and_groups_and_a_tiny_one_does_no_harm() {
+    fn a_wide_screen_has_more_columns_a_narrow_one_fewer_and_a_tiny_one_does_no_harm() {
         let mut state = state();
         insta::assert_snapshot!(drawn(&mut state, 130, 8));
+        insta::assert_snapshot!(drawn(&mut state, 50, 8));
         for (width, height) in [(1, 1), (10, 2), (80, 3), (300, 1)] {
             drawn(&mut state, width, height);
         }

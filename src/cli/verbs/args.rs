@@ -83,7 +83,7 @@ pub(in crate::cli) struct Create {
     #[arg(short = 'f', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) file: Option<PathBuf>,
 
-    /// All devices of the file or none.
+    /// All devices of the file or none; they have to be of one group.
     #[arg(long, requires = "file")]
     pub(super) atomic: bool,
 

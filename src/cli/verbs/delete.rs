@@ -9,7 +9,6 @@ use super::each::each;
 use crate::cli::client::{Call, Client, Failure, encoded};
 use crate::cli::output::{Output, Shown};
 use crate::cli::progress::Bar;
-use crate::daemon::ExitStatus;
 
 pub(super) fn delete(args: &Delete) -> Result<(), Failure> {
     if let Some(group) = &args.group {
@@ -56,15 +55,7 @@ fn delete_group(args: &Delete, group: &str) -> Result<(), Failure> {
         text
     };
     let shown = Shown { value: &report, names: super::devices::named(devices), people: &lines };
-    Output::show(args.ask.output, &shown)?;
-    match report["left"].as_array().map_or(&[][..], Vec::as_slice) {
-        [] => Ok(()),
-        left => {
-            let lines: Vec<_> = left.iter().filter_map(Value::as_str).collect();
-            let text = format!("of group {group} is left:\n{}", lines.join("\n"));
-            Err(Failure::new(ExitStatus::Left, text))
-        }
-    }
+    Output::show(args.ask.output, &shown)
 }
 
 /// Deletes with a bar, where somebody sees it.

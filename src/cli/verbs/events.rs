@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::args::Events;
 use crate::cli::client::{Call, Failure, Item};
@@ -39,13 +39,18 @@ pub(super) fn events(args: &Events) -> Result<(), Failure> {
 
 /// An event in a line, or as a value of one line or one document.
 fn shown(output: Option<Output>, item: &Item, data: &Value) -> String {
-    let id = item.id.as_deref().and_then(|id| id.parse::<u64>().ok());
-    let value = || json!({ "id": id, "event": item.event, "data": data });
+    let value = || {
+        let mut value = data.clone();
+        if let Value::Object(keys) = &mut value {
+            keys.insert("event".to_owned(), item.event.as_str().into());
+        }
+        value
+    };
     match output {
         Some(Output::Json) => format!("{}\n", value()),
         Some(Output::Yaml) => format!("---\n{}", render::yaml(&value())),
         _ if item.event == "lost" => String::new(),
         Some(Output::Name) => format!("device/{}\n", data["device"].as_str().unwrap_or_default()),
-        None | Some(Output::Wide) => render::event(id.unwrap_or_default(), data),
+        None | Some(Output::Wide) => render::event(data),
     }
 }

@@ -5,14 +5,17 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::args::Wait;
-use super::devices::one;
-use crate::cli::client::{Client, Failure};
+use super::devices::path;
+use crate::cli::client::{Call, Client, Failure};
 use crate::cli::output::{Output, Shown, print};
 use crate::daemon::ExitStatus;
 use crate::model::{DeviceName, DeviceState};
 
 /// Time between two looks: short for people, long for a daemon.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How long the last look may take.
+const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) fn wait(args: &Wait) -> Result<(), Failure> {
     let client = args.ask.at.client()?;
@@ -44,9 +47,10 @@ fn wait_for(
     end: Instant,
 ) -> Result<Value, Failure> {
     loop {
-        let device = match one(client, &args.ask.at, name.as_str()) {
+        let left = end.saturating_duration_since(Instant::now());
+        let device = match client.send(&Call::get(path(name.as_str()), left.max(GRACE))) {
             Err(failure) if failure.status == ExitStatus::NotFound => Value::Null,
-            answered => answered?,
+            answered => answered?.json,
         };
         let now = state(&device);
         if args.goal.is_met(now) {

@@ -34,17 +34,17 @@ fn f58_fsync_o_sync_and_fua_each_reach_the_target() -> Outcome {
         let before = io()?;
         let plain = open(libc::O_DIRECT)?;
         plain.write_all_at(&block.0, 0)?;
-        assert_eq!((io()?.flushes, io()?.fua), (before.flushes, before.fua));
+        assert_eq!((io()?.flush.requests, io()?.fua), (before.flush.requests, before.fua));
         plain.sync_all()?;
-        assert_eq!((io()?.flushes, io()?.fua), (before.flushes + 1, before.fua));
+        assert_eq!((io()?.flush.requests, io()?.fua), (before.flush.requests + 1, before.fua));
         plain.sync_data()?;
-        assert_eq!((io()?.flushes, io()?.fua), (before.flushes + 2, before.fua));
+        assert_eq!((io()?.flush.requests, io()?.fua), (before.flush.requests + 2, before.fua));
 
         // The same through the page cache.
         let cached = open(0)?;
         cached.write_all_at(&block.0, 8192)?;
         cached.sync_all()?;
-        assert_eq!(io()?.flushes, before.flushes + 3);
+        assert_eq!(io()?.flush.requests, before.flush.requests + 3);
         drop((plain, cached));
 
         // O_SYNC and O_DSYNC, directly and through the page cache.
@@ -55,7 +55,7 @@ fn f58_fsync_o_sync_and_fua_each_reach_the_target() -> Outcome {
             assert_eq!(after.fua, before.fua + 1, "flags {flags:o}: {before:?} {after:?}");
             open(flags)?.write_all_at(&block.0, 12288)?;
             let cached = io()?;
-            let durable = |io: ublkd::model::IoStats| io.fua + io.flushes;
+            let durable = |io: ublkd::model::IoStats| io.fua + io.flush.requests;
             assert!(durable(cached) > durable(after), "flags {flags:o}: {after:?} {cached:?}");
         }
 
@@ -70,10 +70,13 @@ fn f58_fsync_o_sync_and_fua_each_reach_the_target() -> Outcome {
         let before = io()?;
         guest.sh("sync mnt/file")?;
         let after = io()?;
-        assert!(after.flushes + after.fua > before.flushes + before.fua, "{before:?} {after:?}");
+        assert!(
+            after.flush.requests + after.fua > before.flush.requests + before.fua,
+            "{before:?} {after:?}"
+        );
         guest.sh("umount mnt")?;
         println!("{name}: {:?}", io()?);
-        assert_eq!(io()?.errors, 0);
+        assert_eq!(io()?.errors(), 0);
     }
     shut_down(running)?;
     Ok(())

@@ -12,6 +12,7 @@ mod fleet;
 mod guest;
 mod house;
 mod limits;
+mod live;
 mod load;
 mod outside;
 mod serve;

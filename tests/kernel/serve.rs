@@ -66,8 +66,8 @@ fn what_is_written_is_read_back() -> Outcome {
         drop((disk, cached));
         let stats = device.queues.stats();
         println!("{stats:?}");
-        assert_eq!(stats.written_bytes, 16 * MIB);
-        assert_eq!(stats.errors, 0);
+        assert_eq!(stats.write.bytes, 16 * MIB);
+        assert_eq!(stats.errors(), 0);
         device.end(driver, Order::DeleteFirst).await?;
         Ok(())
     })
@@ -110,11 +110,11 @@ fn f58_flush_and_fua_reach_the_target_and_its_geometry_the_disk() -> Outcome {
             assert_eq!(limit(name)?.trim(), value, "{name}");
         }
         let before = device.queues.stats();
-        assert_eq!((before.flushes, before.fua), (0, 0));
+        assert_eq!((before.flush.requests, before.fua), (0, 0));
         let disk = open(&device.path(), libc::O_DIRECT)?;
         disk.write_all_at(&Blocks::pattern(1).0, 0)?;
         disk.sync_all()?;
-        assert_eq!(device.queues.stats().flushes, 1);
+        assert_eq!(device.queues.stats().flush.requests, 1);
         let durable = open(&device.path(), libc::O_DIRECT | libc::O_DSYNC)?;
         durable.write_all_at(&Blocks::pattern(2).0, 0)?;
         assert_eq!(device.queues.stats().fua, 1);
@@ -155,7 +155,7 @@ fn f79_a_read_only_device_refuses_writes() -> Outcome {
         let mut read = [0; 512];
         File::open(device.path())?.read_exact_at(&mut read, 0)?;
         assert_eq!(read, [7; 512]);
-        assert_eq!(device.queues.stats().writes, 0);
+        assert_eq!(device.queues.stats().write.requests, 0);
         device.end(driver, Order::DeleteFirst).await?;
         Ok(())
     })

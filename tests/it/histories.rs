@@ -7,23 +7,34 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::{LocalBoxFuture, join_all};
+use futures::{FutureExt, StreamExt};
 use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
 use ublkd::Handle;
 use ublkd::driver::sim::Snapshot;
 use ublkd::model::{
-    DeviceName, DeviceState, Error, ErrorKind, Observer, ShutdownReport, Stage, StateChange,
+    BusyPolicy, Condition, DeleteOptions, DeviceId, DeviceName, DeviceSpec, DeviceState, Error,
+    ErrorKind, GroupName, Observer, ShutdownReport, Stage, StateChange, StreamEvent, TargetSpec,
 };
 
 use crate::model::{Trouble, device};
-use crate::support::{House, Plan, cases, null_with_id, settle};
+use crate::support::{House, Plan, cases, settle};
 
 const WITHIN: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone)]
 enum Op {
     Create(u8, Trouble),
-    Delete(u8),
+    Delete(u8, BusyPolicy),
+    Ensure(u8),
+    Resize(u8, u8),
+    Quiesce(u8),
+    Resume(u8),
+    ReadOnly(u8, bool),
+    CreateGroup(u8),
+    DeleteGroup(u8),
+    Wait(u8),
     List,
     Describe(u8),
 }
@@ -50,7 +61,16 @@ fn history() -> impl Strategy<Value = History> {
     ];
     let op = prop_oneof![
         4 => (device(), trouble).prop_map(|(d, t)| Op::Create(d, t)),
-        4 => device().prop_map(Op::Delete),
+        4 => (device(), proptest::sample::select(&BusyPolicy::ALL[..]))
+            .prop_map(|(d, busy)| Op::Delete(d, busy)),
+        1 => device().prop_map(Op::Ensure),
+        2 => (device(), 1..4_u8).prop_map(|(d, size)| Op::Resize(d, size)),
+        3 => device().prop_map(Op::Quiesce),
+        3 => device().prop_map(Op::Resume),
+        1 => (device(), any::<bool>()).prop_map(|(d, on)| Op::ReadOnly(d, on)),
+        1 => device().prop_map(Op::CreateGroup),
+        1 => device().prop_map(Op::DeleteGroup),
+        1 => device().prop_map(Op::Wait),
         1 => Just(Op::List),
         1 => device().prop_map(Op::Describe),
     ];
@@ -93,12 +113,45 @@ fn ask(handle: &Handle, id: u32, op: &Op) -> LocalBoxFuture<'static, Answer> {
     }
     Box::pin(async move {
         match op {
-            Op::Create(d, _) => kind(handle.create(null_with_id(device(d).as_str(), id)).await),
-            Op::Delete(d) => kind(handle.delete(&device(d)).await),
+            Op::Create(d, _) => kind(handle.create(recoverable(d, id)).await),
+            Op::Delete(d, busy) => {
+                let options = DeleteOptions { busy: Some(busy), within: Some(SOON) };
+                kind(handle.delete_with(&device(d), options).await)
+            }
+            Op::Ensure(d) => kind(handle.ensure(recoverable(d, id)).await),
+            Op::Resize(d, size) => {
+                kind(handle.resize(&device(d), u64::from(size) << 20, size == 1).await)
+            }
+            Op::Quiesce(d) => kind(handle.quiesce(&device(d), SOON).await),
+            Op::Resume(d) => kind(handle.resume(&device(d)).await),
+            Op::ReadOnly(d, on) => kind(handle.set_read_only(&device(d), on).await),
+            // The group of a device: itself, and one more.
+            Op::CreateGroup(d) => {
+                let (one, two) = (recoverable(d, id), recoverable(d + 4, 1000 + id));
+                kind(handle.create_group(&group(d), vec![one, two]).await)
+            }
+            Op::DeleteGroup(d) => {
+                kind(handle.delete_group(&group(d), DeleteOptions::default()).await)
+            }
+            Op::Wait(d) => kind(handle.wait(&device(d), Condition::Absent, SOON).await),
             Op::List => kind(handle.list().await),
             Op::Describe(d) => kind(handle.describe(&device(d)).await),
         }
     })
+}
+
+fn group(d: u8) -> GroupName {
+    GroupName::new(format!("g{}", d % 4)).unwrap()
+}
+
+/// A device that can be quiesced, in the group of its number.
+fn recoverable(d: u8, id: u32) -> DeviceSpec {
+    DeviceSpec::builder(device(d), TargetSpec::Null { size: 1 << 20 })
+        .id(DeviceId(id))
+        .recovery(true)
+        .group(group(d))
+        .build()
+        .unwrap()
 }
 
 /// A name is one device: each change follows the one before, and a new life begins where the one
@@ -148,9 +201,10 @@ fn check_left(report: &ShutdownReport, left: &Snapshot) -> Result<(), TestCaseEr
 fn check_report(history: &History, report: &ShutdownReport) -> Result<(), TestCaseError> {
     let names: BTreeSet<_> = report.devices.iter().map(|device| &device.name).collect();
     prop_assert_eq!(names.len(), report.devices.len(), "a device is in it twice");
-    let created = history.ops.iter().filter_map(|(_, op)| match op {
-        Op::Create(d, _) => Some(device(*d)),
-        _ => None,
+    let created = history.ops.iter().flat_map(|(_, op)| match op {
+        Op::Create(d, _) | Op::Ensure(d) => vec![device(*d)],
+        Op::CreateGroup(d) => vec![device(*d), device(*d + 4)],
+        _ => Vec::new(),
     });
     let created: BTreeSet<_> = created.collect();
     prop_assert!(names.into_iter().all(|name| created.contains(name)));
@@ -172,6 +226,7 @@ fn run(history: &History) -> Result<(), TestCaseError> {
         Plan::faults(faults).shape(move |b| b.workers(workers).mailbox(mailbox).observer(observer));
     let history = history.clone();
     plan.run(|House { handle, sim }| async move {
+        let mut events = handle.events(Some(1));
         let calls = (0..).zip(&history.ops).map(|(id, (at, op))| {
             let call = ask(&handle, id, op);
             async move {
@@ -206,7 +261,17 @@ fn run(history: &History) -> Result<(), TestCaseError> {
         // What a forced end abandoned goes on by itself.
         tokio::time::sleep(WITHIN).await;
         settle().await;
-        check_lives(&watcher.changes.lock().unwrap(), history.clumsy)?;
+        let told = watcher.changes.lock().unwrap().clone();
+        check_lives(&told, history.clumsy)?;
+        let mut streamed = Vec::new();
+        while let Some(Some(StreamEvent::Change(number, change))) = events.next().now_or_never() {
+            prop_assert_eq!(number, streamed.len() as u64 + 1);
+            streamed.push((*change).clone());
+        }
+        if history.clumsy.is_none() {
+            prop_assert_eq!(&streamed, &told, "not what the observer saw");
+        }
+        check_lives(&streamed, None)?;
         check_left(&report, &sim.snapshot())
     })
 }

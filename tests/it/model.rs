@@ -7,10 +7,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use ublkd::driver::sim::{Hold, KernelProfile};
 use ublkd::model::{
-    DeleteOutcome, DeviceId, DeviceName, DeviceState, ErrorKind, OutcomeKind, ShutdownReport,
+    BusyPolicy, DeleteOptions, DeleteOutcome, DeviceId, DeviceName, DeviceSpec, DeviceState,
+    ErrorKind, OutcomeKind, ShutdownReport, TargetSpec,
 };
 
-use crate::support::{House, Plan, cases, name, null_with_id, settle};
+use crate::support::{House, Plan, cases, name, settle};
 
 /// What goes wrong with one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +37,16 @@ pub(crate) enum Trouble {
     DeleteHangs,
     CloseHangs,
     InfoHangs,
+    QuiesceIsLate,
+    QuiesceFails,
+    RecoveryFails,
+    ResumeFails,
 }
 
 use Trouble as T;
 
 impl Trouble {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 25] = [
         T::None,
         T::AddFails,
         T::AddHangs,
@@ -63,6 +68,10 @@ impl Trouble {
         T::DeleteHangs,
         T::CloseHangs,
         T::InfoHangs,
+        T::QuiesceIsLate,
+        T::QuiesceFails,
+        T::RecoveryFails,
+        T::ResumeFails,
     ];
 
     /// The fault of device `id`, in a plan's words.
@@ -89,6 +98,10 @@ impl Trouble {
             T::DeleteHangs => ("del_async", "hang"),
             T::CloseHangs => ("close", "hang"),
             T::InfoHangs => ("info", "hang"),
+            T::QuiesceIsLate => ("quiesce", "EBUSY"),
+            T::QuiesceFails => ("quiesce", "EINVAL"),
+            T::RecoveryFails => ("start_recovery", "EIO"),
+            T::ResumeFails => ("end_recovery", "EIO"),
         };
         Some(format!("{point}#{id}: {effect}"))
     }
@@ -119,7 +132,9 @@ impl Trouble {
     /// How it ends when it is deleted, and where it rests then; `Gone` is forgotten.
     fn ends(self) -> (OutcomeKind, DeviceState) {
         match self {
-            T::None => (OutcomeKind::Deleted, DeviceState::Gone),
+            T::None | T::QuiesceIsLate | T::QuiesceFails | T::RecoveryFails | T::ResumeFails => {
+                (OutcomeKind::Deleted, DeviceState::Gone)
+            }
             T::AddHangs | T::StopHangs | T::DeleteHangs | T::InfoHangs => {
                 (OutcomeKind::Wedged, DeviceState::Wedged)
             }
@@ -143,6 +158,10 @@ enum Op {
     Hold(u8),
     LetGo(u8),
     Wait,
+    DeleteUnheld(u8),
+    Quiesce(u8),
+    Resume(u8),
+    Resize(u8),
 }
 
 fn trouble() -> impl Strategy<Value = Trouble> {
@@ -151,14 +170,18 @@ fn trouble() -> impl Strategy<Value = Trouble> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let device = 0..5_u8;
+    let device = || 0..5_u8;
     prop_oneof![
-        4 => (device.clone(), trouble()).prop_map(|(d, t)| Op::Create(d, t)),
-        3 => device.clone().prop_map(Op::Delete),
+        4 => (device(), trouble()).prop_map(|(d, t)| Op::Create(d, t)),
+        3 => device().prop_map(Op::Delete),
         1 => Just(Op::List),
-        1 => device.clone().prop_map(Op::Hold),
-        1 => device.prop_map(Op::LetGo),
+        1 => device().prop_map(Op::Hold),
+        1 => device().prop_map(Op::LetGo),
         1 => Just(Op::Wait),
+        2 => device().prop_map(Op::DeleteUnheld),
+        2 => device().prop_map(Op::Quiesce),
+        2 => device().prop_map(Op::Resume),
+        1 => device().prop_map(Op::Resize),
     ]
 }
 
@@ -175,6 +198,32 @@ struct Modelled {
 }
 
 impl Modelled {
+    /// Where a quiesce leads, and what its caller is told.
+    fn quiesced(&self, new: bool) -> (DeviceState, Option<ErrorKind>) {
+        use DeviceState::{Live, Quiesced, Stalled};
+        match (self.state, self.trouble) {
+            (Quiesced, _) => (Quiesced, None),
+            (Live, _) if !new => (Live, Some(ErrorKind::Unsupported)),
+            (Live, T::QuiesceFails) => (Live, Some(ErrorKind::Invalid)),
+            (Live | Stalled, T::JoinHangs) => (Stalled, Some(ErrorKind::Timeout)),
+            (Live | Stalled, T::CloseHangs) => (Stalled, Some(ErrorKind::Timeout)),
+            (Live | Stalled, T::InfoHangs) => (Stalled, Some(ErrorKind::Wedged)),
+            (Live, _) => (Quiesced, None),
+            (other, _) => (other, Some(ErrorKind::Busy)),
+        }
+    }
+
+    /// Where a resume leads, and what its caller is told.
+    fn resumed(&self) -> (DeviceState, Option<ErrorKind>) {
+        use DeviceState::{Live, Quiesced};
+        match (self.state, self.trouble) {
+            (Live, _) => (Live, None),
+            (Quiesced, T::RecoveryFails | T::ResumeFails) => (Quiesced, Some(ErrorKind::Io)),
+            (Quiesced, _) => (Live, None),
+            (other, _) => (other, Some(ErrorKind::Busy)),
+        }
+    }
+
     /// What a delete, or the shutdown, must make of it.
     fn end(&self) -> (OutcomeKind, DeviceState) {
         let (kind, state) = match self.trouble {
@@ -193,8 +242,17 @@ impl Modelled {
     }
 }
 
-#[derive(Default)]
-struct Model(BTreeMap<DeviceName, Modelled>);
+struct Model {
+    devices: BTreeMap<DeviceName, Modelled>,
+    /// Whether the kernel can quiesce and resize, and stop a device only if nobody has it open.
+    new: bool,
+}
+
+fn recoverable(name: &DeviceName, id: u32) -> DeviceSpec {
+    let target = TargetSpec::Null { size: 1 << 20 };
+    let builder = DeviceSpec::builder(name.clone(), target);
+    builder.id(DeviceId(id)).recovery(true).build().unwrap()
+}
 
 impl Model {
     async fn apply(&mut self, house: &House, n: usize, op: &Op) {
@@ -202,8 +260,8 @@ impl Model {
         match op {
             Op::Create(d, trouble) => {
                 let (device, id) = (device(*d), u32::try_from(n).unwrap());
-                let created = handle.create(null_with_id(device.as_str(), id)).await;
-                let there = self.0.get(&device);
+                let created = handle.create(recoverable(&device, id)).await;
+                let there = self.devices.get(&device);
                 if there.is_some_and(|there| there.state != DeviceState::Failed) {
                     assert_eq!(created.unwrap_err().kind(), ErrorKind::Exists);
                     return;
@@ -214,12 +272,12 @@ impl Model {
                 settle().await;
                 let (id, held) = (DeviceId(id), None);
                 let state = trouble.rests();
-                self.0.insert(device, Modelled { trouble: *trouble, state, id, held });
+                self.devices.insert(device, Modelled { trouble: *trouble, state, id, held });
             }
             Op::Delete(d) => {
                 let device = device(*d);
                 let deleted = handle.delete(&device).await.unwrap();
-                let Some(there) = self.0.get_mut(&device) else {
+                let Some(there) = self.devices.get_mut(&device) else {
                     assert!(matches!(deleted, DeleteOutcome::Absent), "{deleted:?}");
                     return;
                 };
@@ -229,40 +287,81 @@ impl Model {
                 assert_eq!(outcome.left.is_empty(), state == DeviceState::Gone, "{outcome:?}");
                 there.state = state;
                 if state == DeviceState::Gone {
-                    self.0.remove(&device);
+                    self.devices.remove(&device);
                 }
             }
             Op::List => {
                 let listed = handle.list().await.unwrap();
                 let listed = listed.iter().map(|info| (&info.name, info.state));
-                let modelled = self.0.iter().map(|(name, device)| (name, device.state));
+                let modelled = self.devices.iter().map(|(name, device)| (name, device.state));
                 assert_eq!(listed.collect::<Vec<_>>(), modelled.collect::<Vec<_>>());
             }
             Op::Hold(d) => {
-                if let Some(device) = self.0.get_mut(&device(*d))
+                if let Some(device) = self.devices.get_mut(&device(*d))
                     && device.state == DeviceState::Live
                 {
                     device.held = Some(sim.disk(device.id).unwrap().hold().unwrap());
                 }
             }
             Op::LetGo(d) => {
-                if let Some(device) = self.0.get_mut(&device(*d)) {
+                if let Some(device) = self.devices.get_mut(&device(*d)) {
                     device.held = None;
                 }
                 settle().await;
             }
             Op::Wait => tokio::time::sleep(Duration::from_secs(30)).await,
+            Op::DeleteUnheld(d) => {
+                let device = device(*d);
+                let in_use = self
+                    .devices
+                    .get(&device)
+                    .is_some_and(|there| there.held.is_some() && there.state.is_in_service());
+                if !in_use {
+                    return Box::pin(self.apply(house, n, &Op::Delete(*d))).await;
+                }
+                let options = DeleteOptions { busy: Some(BusyPolicy::Refuse), within: None };
+                let refused = handle.delete_with(&device, options).await.unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Busy);
+            }
+            Op::Quiesce(d) => {
+                let quiesced = handle.quiesce(&device(*d), Duration::from_secs(1)).await;
+                let quiesced = quiesced.err().map(|e| e.kind());
+                let Some(there) = self.devices.get_mut(&device(*d)) else {
+                    return assert_eq!(quiesced, Some(ErrorKind::NotFound));
+                };
+                let (state, told) = there.quiesced(self.new);
+                assert_eq!(quiesced, told, "{:?}", there.trouble);
+                there.state = state;
+            }
+            Op::Resume(d) => {
+                let resumed = handle.resume(&device(*d)).await.err().map(|e| e.kind());
+                let Some(there) = self.devices.get_mut(&device(*d)) else {
+                    return assert_eq!(resumed, Some(ErrorKind::NotFound));
+                };
+                let (state, told) = there.resumed();
+                assert_eq!(resumed, told, "{:?}", there.trouble);
+                there.state = state;
+            }
+            Op::Resize(d) => {
+                let resized = handle.resize(&device(*d), 2 << 20, false).await;
+                let told = match self.devices.get(&device(*d)) {
+                    None => Some(ErrorKind::NotFound),
+                    Some(there) if there.state != DeviceState::Live => Some(ErrorKind::Busy),
+                    Some(_) => (!self.new).then_some(ErrorKind::Unsupported),
+                };
+                assert_eq!(resized.err().map(|e| e.kind()), told);
+            }
         }
     }
 
     fn check(&self, report: &ShutdownReport) {
         let told = report.devices.iter().map(|device| (&device.name, device.outcome));
-        let modelled = self.0.iter().map(|(name, device)| (name, device.end().0));
+        let modelled = self.devices.iter().map(|(name, device)| (name, device.end().0));
         assert_eq!(told.collect::<Vec<_>>(), modelled.collect::<Vec<_>>());
-        for (outcome, device) in report.devices.iter().zip(self.0.values()) {
+        for (outcome, device) in report.devices.iter().zip(self.devices.values()) {
             assert_eq!(outcome.left.is_empty(), device.end().1 == DeviceState::Gone, "{outcome:?}");
         }
-        let clean = self.0.values().all(|device| device.end().1 == DeviceState::Gone);
+        let clean = self.devices.values().all(|device| device.end().1 == DeviceState::Gone);
         assert_eq!(report.is_clean(), clean);
     }
 }
@@ -288,7 +387,7 @@ proptest! {
         let kernel = if new { KernelProfile::linux_7_3() } else { KernelProfile::linux_6_12() };
         let plan = Plan::faults(plan(&ops)).kernel(kernel).shape(move |b| b.workers(workers));
         plan.run(|house| async move {
-            let mut model = Model::default();
+            let mut model = Model { devices: BTreeMap::new(), new };
             for (n, op) in ops.iter().enumerate() {
                 model.apply(&house, n, op).await;
             }
@@ -296,7 +395,7 @@ proptest! {
             let report = house.handle.shutdown(within).await.unwrap();
             prop_assert!(report.wall <= within);
             model.check(&report);
-            model.0.clear();
+            model.devices.clear();
             settle().await;
             let left = house.sim.snapshot();
             let empty = left.devices.is_empty() && left.queue_threads == 0;

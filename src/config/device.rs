@@ -23,8 +23,8 @@ use super::problem::Problem;
 use super::schema::MAX_DEVICES;
 use super::suggest::nearest;
 use crate::model::{
-    BUSY_TIMEOUT, BlockSize, BusyPolicy, DeviceId, DeviceName, DeviceSpec, FaultSpec, GroupName,
-    Labels, QueueSpec, TargetSpec,
+    BUSY_TIMEOUT, BlockSize, BusyPolicy, DataMode, DeviceId, DeviceName, DeviceSpec, FaultSpec,
+    GroupName, Labels, QueueSpec, TargetSpec,
 };
 
 /// Targets that the crate brings.
@@ -64,6 +64,8 @@ struct Keys {
     physical_block: Option<u32>,
     read_only: bool,
     partitions: bool,
+    data: DataMode,
+    batch: bool,
     group: Option<String>,
     busy: Option<BusyPolicy>,
     #[serde(deserialize_with = "super::units::duration::optional")]
@@ -295,6 +297,8 @@ impl Maker<'_> {
             .block(BlockSize { logical: keys.logical_block, physical: keys.physical_block })
             .read_only(keys.read_only)
             .partitions(keys.partitions)
+            .data(keys.data)
+            .batch(keys.batch)
             .labels(labels.clone())
             .busy(keys.busy.unwrap_or_default())
             .busy_timeout(keys.busy_timeout.unwrap_or(BUSY_TIMEOUT))

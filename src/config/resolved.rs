@@ -84,6 +84,8 @@ impl Serialize for Entry<'_> {
         }
         map.serialize_entry("read_only", &spec.read_only())?;
         map.serialize_entry("partitions", &spec.partitions())?;
+        map.serialize_entry("data", &spec.data())?;
+        map.serialize_entry("batch", &spec.batch())?;
         if let Some(group) = spec.group() {
             map.serialize_entry("group", group)?;
         }

@@ -175,6 +175,18 @@ const DEVICE: &[Key] = &[
         "The kernel looks for partitions when the device starts. Older kernels, such as 6.12, always do.",
     ),
     key(
+        "data",
+        Kind::Word(&["auto", "copy", "user_copy", "zero_copy"]),
+        "auto",
+        "How data gets to the target ([targets](targets.md)). A mode that the kernel does not have, or that does not suit the target, fails the start.",
+    ),
+    key(
+        "batch",
+        Kind::Bool,
+        "false",
+        "One command to the kernel is for many requests (Linux 7.0 on, else the start fails): faster with many in flight, slower with one.",
+    ),
+    key(
         "group",
         Kind::Text,
         "none",
@@ -236,6 +248,8 @@ const DEFAULTS: &[&str] = &[
     "physical_block",
     "read_only",
     "partitions",
+    "data",
+    "batch",
     "group",
     "busy",
     "busy_timeout",

@@ -17,7 +17,7 @@ use slog::warn;
 use super::Env;
 use super::body::Body;
 use super::undo::Undo;
-use crate::driver::{AddDevice, Command, Features, Params, QueueEvents, ServePlan};
+use crate::driver::{self, AddDevice, Command, Features, Params, QueueEvents, ServePlan};
 use crate::model::{DeviceId, Error, ErrorKind, Stage};
 use crate::sys;
 use crate::target::Target;
@@ -49,7 +49,10 @@ async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error>
     body.parts.borrow_mut().geometry = Some(geometry);
 
     body.enter(Stage::Add);
-    let features = env.features().await.and(features(body));
+    let kernel = env.features().await;
+    let spec = body.spec();
+    let data = driver::data::features(spec.data(), spec.batch(), target.data_use(), kernel)?;
+    let features = kernel.and(features(body)).with(data);
     let add = AddDevice { id: body.spec().id(), queues: wanted, features };
     let added = driver.add(add).await?;
     let id = added.id;
@@ -64,7 +67,10 @@ async fn steps(body: &Body, env: &Env, events: QueueEvents) -> Result<(), Error>
     body.set_made(queues, added.features);
 
     body.enter(Stage::Configure);
-    let params = Params { geometry, max_io: queues.max_io };
+    // The target's file gets to see addresses that it has to be able to take.
+    let zero_copy = added.features.has(Features::AUTO_BUF_REG);
+    let memory_alignment = zero_copy.then_some(geometry.logical_block);
+    let params = Params { geometry, max_io: queues.max_io, memory_alignment };
     driver.execute(Command::SetParams(id, params)).await?;
 
     serve(body, env, id, events).await?;
@@ -99,15 +105,17 @@ pub(super) async fn serve(
     body.push_undo(Undo::Close);
 
     body.enter(stage(Stage::Serve));
-    let (target, queues) = {
+    let (target, queues, features) = {
         let parts = body.parts.borrow();
         let nothing = || Error::new(ErrorKind::Internal, "there is nothing to serve it with");
-        (parts.target.clone().ok_or_else(nothing)?, parts.made.ok_or_else(nothing)?)
+        let made = parts.made.ok_or_else(nothing)?;
+        (parts.target.clone().ok_or_else(nothing)?, made, parts.features)
     };
     let plan = ServePlan {
         device: body.name().clone(),
         id,
         queues,
+        features,
         target,
         events,
         drain: env.stage_bound / 4,

@@ -147,6 +147,9 @@ pub struct Params {
     pub geometry: Geometry,
     /// Largest request in bytes.
     pub max_io: u32,
+    /// What the addresses of requests' data have to be a multiple of, where the target's file gets
+    /// to see them.
+    pub memory_alignment: Option<u32>,
 }
 
 /// The commands as async functions, so that callers need not take replies apart.

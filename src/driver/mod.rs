@@ -14,6 +14,7 @@
 //! `/dev/ublkcN`, and so does each queue's ring until it is gone).
 
 mod command;
+pub mod data;
 pub mod deadline;
 mod features;
 pub mod queue;
@@ -85,6 +86,8 @@ pub struct ServePlan {
     pub id: DeviceId,
     /// How many queues, how deep, how large the requests.
     pub queues: QueueSpec,
+    /// What the kernel has switched on for the device.
+    pub features: Features,
     /// The backend.
     pub target: Arc<dyn Target>,
     /// Told when a queue breaks, from its thread.

@@ -39,8 +39,8 @@ pub use request::{
     Condition, DeleteOptions, Ensured, GroupInfo, GroupReport, KernelFeatures, ResizeOutcome,
 };
 pub use spec::{
-    Backing, BlockSize, DeviceSpec, DeviceSpecBuilder, FaultSpec, LIMITS, Limits, Problem,
-    QueueSpec,
+    Backing, BlockSize, DataMode, DeviceSpec, DeviceSpecBuilder, FaultSpec, LIMITS, Limits,
+    Problem, QueueSpec,
 };
 pub use state::{Action, DeviceState, Event, IllegalTransition, lifecycle_mermaid, next};
 pub use tally::{Occupancy, Operation, Snapshot, Tally};

@@ -65,6 +65,22 @@ impl Default for QueueSpec {
     }
 }
 
+/// How the data of reads and writes gets from the kernel's requests to the target and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataMode {
+    /// What is fastest for the target on this kernel.
+    #[default]
+    Auto,
+    /// The kernel copies into and out of buffers of this process.
+    Copy,
+    /// This process copies, by reading and writing the char device (Linux 6.5 on).
+    UserCopy,
+    /// Nobody copies: requests' pages are registered with the queue's ring, and files are read
+    /// and written with them (Linux 6.16 on).
+    ZeroCopy,
+}
+
 /// Logical and physical block size in bytes; `None` lets the target choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BlockSize {
@@ -95,6 +111,8 @@ pub struct DeviceSpec {
     block: BlockSize,
     read_only: bool,
     partitions: bool,
+    data: DataMode,
+    batch: bool,
     group: Option<GroupName>,
     labels: Labels,
     busy: BusyPolicy,
@@ -117,6 +135,8 @@ impl DeviceSpec {
                 block: BlockSize::default(),
                 read_only: false,
                 partitions: false,
+                data: DataMode::default(),
+                batch: false,
                 group: None,
                 labels: Labels::new(),
                 busy: BusyPolicy::default(),
@@ -227,6 +247,7 @@ impl DeviceSpec {
     #[must_use]
     pub fn differences(&self, there: &Self) -> Vec<&'static str> {
         let Self { name, id, target, queues, block, read_only, partitions, .. } = self;
+        let Self { data, batch, .. } = self;
         let Self { group, labels, busy, busy_timeout, recovery, origin: _, faults, .. } = self;
         let same = [
             ("name", *name == there.name),
@@ -239,6 +260,8 @@ impl DeviceSpec {
             ("physical_block", block.physical == there.block.physical),
             ("read_only", *read_only == there.read_only),
             ("partitions", *partitions == there.partitions),
+            ("data", *data == there.data),
+            ("batch", *batch == there.batch),
             ("group", *group == there.group),
             ("labels", *labels == there.labels),
             ("busy", *busy == there.busy),
@@ -253,6 +276,18 @@ impl DeviceSpec {
             *target = self.target.difference(&there.target);
         }
         keys
+    }
+
+    /// How data gets to the target.
+    #[must_use]
+    pub fn data(&self) -> DataMode {
+        self.data
+    }
+
+    /// Whether one command to the kernel is for many requests.
+    #[must_use]
+    pub fn batch(&self) -> bool {
+        self.batch
     }
 
     /// Trouble on purpose.
@@ -381,6 +416,22 @@ impl DeviceSpecBuilder {
     #[must_use]
     pub fn origin(mut self, origin: Origin) -> Self {
         self.spec.origin = origin;
+        self
+    }
+
+    /// How data gets to the target. One that the kernel does not have, or that does not suit the
+    /// target, fails the start; [`DataMode::Auto`] picks one that works.
+    #[must_use]
+    pub fn data(mut self, data: DataMode) -> Self {
+        self.spec.data = data;
+        self
+    }
+
+    /// Have one command to the kernel be for many requests (Linux 7.0 on): faster with many of them
+    /// in flight, slower with one. Fails the start where the kernel cannot.
+    #[must_use]
+    pub fn batch(mut self, batch: bool) -> Self {
+        self.spec.batch = batch;
         self
     }
 

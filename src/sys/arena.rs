@@ -1,7 +1,9 @@
-//! The I/O buffers of one queue: one anonymous mapping, cut into a [`Buffer`] for each tag.
+//! The I/O buffers of one queue, a [`Buffer`] for each tag: cut from one anonymous mapping, or places
+//! in the ring's table of registered buffers, whose memory is the kernel's.
 //!
 //! ```text
 //!   mapping  |  tag 0: max_io bytes  |  tag 1  |  tag 2  | …      page aligned, populated on demand
+//!   or table |  0: pages of a request |  1  |  2  | …             filled by the driver, never mapped
 //!               Buffer (unique) ──> Slot <── Lease of each operation in flight
 //! ```
 //!
@@ -38,9 +40,18 @@ impl Drop for Arena {
     }
 }
 
+/// Where a buffer's bytes are.
+enum Memory {
+    Mapped {
+        _arena: Rc<Arena>,
+        start: NonNull<u8>,
+    },
+    /// In the ring's table, at this index.
+    Registered(u16),
+}
+
 struct Slot {
-    _arena: Rc<Arena>,
-    start: NonNull<u8>,
+    memory: Memory,
     len: usize,
     /// Operations in flight on it.
     busy: Cell<u32>,
@@ -77,23 +88,55 @@ pub fn map(count: usize, len: usize) -> Result<Vec<Buffer>, Error> {
     let slot = |index: usize| {
         // SAFETY: index < count, so the offset is within the mapping of count * len bytes.
         let start = unsafe { base.add(index * len) };
-        let _arena = Rc::clone(&arena);
-        Buffer(Rc::new(Slot { _arena, start, len, busy: Cell::new(0), filling: Cell::new(0) }))
+        Buffer::new(Memory::Mapped { _arena: Rc::clone(&arena), start }, len)
     };
     Ok((0..count).map(slot).collect())
 }
 
+/// `count` buffers of `len` bytes each that are places in a ring's table of registered buffers,
+/// from 0 on. They take no memory; what is in them only operations on the ring can reach.
+#[must_use]
+pub fn registered(count: u16, len: usize) -> Vec<Buffer> {
+    (0..count).map(|index| Buffer::new(Memory::Registered(index), len)).collect()
+}
+
+/// What an operation on the ring is told of a buffer.
+pub(super) enum Place {
+    /// Its address.
+    Memory(*mut u8),
+    /// Index in the ring's table, and bytes from the start of the buffer there.
+    Registered(u16, usize),
+}
+
 impl Buffer {
+    fn new(memory: Memory, len: usize) -> Self {
+        Self(Rc::new(Slot { memory, len, busy: Cell::new(0), filling: Cell::new(0) }))
+    }
+
     /// Its size in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.0.len
     }
 
-    /// Its address, for commands that carry one.
+    /// Its address, for commands that carry one; 0 if its memory is the kernel's.
     #[must_use]
     pub fn address(&self) -> u64 {
-        self.0.start.as_ptr() as u64
+        match &self.0.memory {
+            Memory::Mapped { start, .. } => start.as_ptr() as u64,
+            Memory::Registered(_) => 0,
+        }
+    }
+
+    /// # Panics
+    /// When the memory is the kernel's.
+    fn start(&self) -> NonNull<u8> {
+        match &self.0.memory {
+            Memory::Mapped { start, .. } => *start,
+            Memory::Registered(_) => {
+                panic!("the data of this request is in no memory of this process")
+            }
+        }
     }
 
     /// Whether the kernel may still read from or write to it.
@@ -111,15 +154,15 @@ impl Buffer {
     /// The memory.
     ///
     /// # Panics
-    /// While an operation that fills it is in flight, which takes a future that was dropped or
-    /// forgotten in the middle.
+    /// When it is the kernel's ([`registered`]), and while an operation that fills it is in
+    /// flight, which takes a future that was dropped or forgotten in the middle.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         assert!(!self.is_filling(), "the kernel still writes to this buffer");
         // SAFETY: the slot is mapped and initialised (by the kernel, with zeroes), as long as
         // `self` holds the arena; nobody writes to it: neither the kernel (asserted) nor, since
         // there is one buffer a slot and `self` is borrowed, anyone else.
-        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.len) }
+        unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.0.len) }
     }
 
     /// The memory, to change.
@@ -130,39 +173,43 @@ impl Buffer {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         assert!(!self.is_busy(), "the kernel still uses this buffer");
         // SAFETY: as in `bytes`; `self` is borrowed mutably and no operation is in flight.
-        unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.0.len) }
     }
 
     /// Gives the memory back to the host; it reads as zeroes afterwards. Does nothing while the
-    /// kernel uses it.
+    /// kernel uses it, or if it is the kernel's.
     pub fn give_back(&mut self) {
+        let Memory::Mapped { start, .. } = &self.0.memory else { return };
         if self.is_busy() {
             return;
         }
         // SAFETY: the range is ours, `self` is borrowed mutably and no operation is in flight, so
         // nobody sees the content change; MADV_DONTNEED on an anonymous mapping cannot fault.
-        let _ = unsafe { madvise(self.0.start.cast(), self.0.len, MmapAdvise::MADV_DONTNEED) };
+        let _ = unsafe { madvise(start.cast(), self.0.len, MmapAdvise::MADV_DONTNEED) };
     }
 
     /// A lease for an operation that reads `range`.
-    pub(super) fn lend(&self, range: Range<usize>) -> (Lease, *const u8, u32) {
-        let (start, len) = self.cut(range);
-        (Lease::new(&self.0, false), start.as_ptr(), len)
+    pub(super) fn lend(&self, range: Range<usize>) -> (Lease, Place, u32) {
+        let (place, len) = self.cut(range);
+        (Lease::new(&self.0, false), place, len)
     }
 
     /// A lease for an operation that writes to `range`.
-    pub(super) fn lend_mut(&mut self, range: Range<usize>) -> (Lease, *mut u8, u32) {
-        let (start, len) = self.cut(range);
-        (Lease::new(&self.0, true), start.as_ptr(), len)
+    pub(super) fn lend_mut(&mut self, range: Range<usize>) -> (Lease, Place, u32) {
+        let (place, len) = self.cut(range);
+        (Lease::new(&self.0, true), place, len)
     }
 
-    /// Start and length of a range, cut to what is there.
-    fn cut(&self, range: Range<usize>) -> (NonNull<u8>, u32) {
+    /// Place and length of a range, cut to what is there.
+    fn cut(&self, range: Range<usize>) -> (Place, u32) {
         let end = range.end.min(self.0.len);
-        let start = range.start.min(end);
-        // SAFETY: start <= len, so the pointer stays within (or one past) the slot.
-        let pointer = unsafe { self.0.start.add(start) };
-        (pointer, u32::try_from(end - start).unwrap_or(u32::MAX))
+        let offset = range.start.min(end);
+        let place = match &self.0.memory {
+            // SAFETY: offset <= len, so the pointer stays within (or one past) the slot.
+            Memory::Mapped { start, .. } => Place::Memory(unsafe { start.add(offset) }.as_ptr()),
+            Memory::Registered(index) => Place::Registered(*index, offset),
+        };
+        (place, u32::try_from(end - offset).unwrap_or(u32::MAX))
     }
 }
 
@@ -198,7 +245,7 @@ mod tests {
         // SAFETY: the range is mapped and the vector has a byte for each of its pages.
         let got = unsafe {
             nix::libc::mincore(
-                buffer.0.start.as_ptr().cast(),
+                buffer.start().as_ptr().cast(),
                 buffer.capacity(),
                 present.as_mut_ptr(),
             )
@@ -230,6 +277,17 @@ mod tests {
         assert_eq!((resident(&buffers[0]), resident(&buffers[1])), (0, 64 << 10));
         assert!(buffers[0].bytes().iter().all(|byte| *byte == 0));
         assert!(buffers[1].bytes().iter().all(|byte| *byte == 9), "its neighbour keeps its own");
+    }
+
+    #[test]
+    fn what_is_registered_has_a_place_and_no_memory() {
+        let buffers = registered(3, 8192);
+        assert_eq!((buffers.len(), buffers[2].capacity(), buffers[2].address()), (3, 8192, 0));
+        let (_lease, place, len) = buffers[2].lend(512..9000);
+        assert!(matches!(place, Place::Registered(2, 512)) && len == 8192 - 512);
+        assert!(buffers[2].is_busy() && !buffers[1].is_busy());
+        let looked_at = crate::sys::panic::catch(|| buffers[1].bytes().len());
+        assert!(looked_at.is_err_and(|report| report.message.contains("no memory")));
     }
 
     #[test]

@@ -51,6 +51,18 @@ pub struct Errno(pub i32);
 /// The answer to one request.
 pub type IoResult = Result<(), Errno>;
 
+/// What a target does with the data of reads and writes, which says how data may get there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataUse {
+    /// It looks at it ([`Io::buf`], [`Io::buf_mut`]), so it has to be in this process's memory.
+    Memory,
+    /// It moves it between requests and files only ([`Io::read_file`], [`Io::write_file`]), so it
+    /// need not be in memory; [`Io::buf`] panics where it is not.
+    Files,
+    /// It neither takes nor gives any.
+    Nothing,
+}
+
 /// A backend of one device, shared by its queues.
 pub trait Target: Send + Sync + 'static {
     /// Size, block sizes and abilities, as it was opened. Only the size may change while the device
@@ -71,6 +83,11 @@ pub trait Target: Send + Sync + 'static {
     /// was asked for. Logged when the device starts.
     fn notes(&self) -> &[String] {
         &[]
+    }
+
+    /// What it does with data. Must not change while the device lives.
+    fn data_use(&self) -> DataUse {
+        DataUse::Memory
     }
 
     /// The half of it that lives on one queue thread. Called on that thread.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::r#loop::{self, Holders};
 use super::null::{self, Null};
 use super::ram::{self, Ram};
-use super::{Geometry, QueueContext, QueueTarget, Shared, Target};
+use super::{DataUse, Geometry, QueueContext, QueueTarget, Shared, Target};
 use crate::model::{DeviceSpec, Error, ErrorKind, Stage, TargetSpec};
 
 /// Opens targets of one custom kind. May block; it runs on a thread of its own.
@@ -71,6 +71,7 @@ impl Registry {
         match spec.target() {
             TargetSpec::Null { size } => {
                 let shared = Shared::new(fitted(null::geometry(*size))?, Null);
+                let shared = shared.data_use(DataUse::Nothing);
                 Ok(Arc::new(shared.faults(spec.faults())))
             }
             TargetSpec::Ram { size } => {
@@ -133,6 +134,10 @@ impl Target for Adapted {
 
     fn resize(&self, from: u64, to: u64) -> Result<(), Error> {
         self.target.resize(from, to)
+    }
+
+    fn data_use(&self) -> DataUse {
+        self.target.data_use()
     }
 
     fn open_queue(self: Arc<Self>, queue: QueueContext) -> Result<Box<dyn QueueTarget>, Error> {

@@ -10,7 +10,9 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::{Geometry, Io, IoResult, QueueContext, QueueTarget, Serve, Target, with_faults};
+use super::{
+    DataUse, Geometry, Io, IoResult, QueueContext, QueueTarget, Serve, Target, with_faults,
+};
 use crate::model::{Error, FaultSpec};
 
 /// A target whose queues share one [`Serve`].
@@ -36,6 +38,7 @@ pub struct Shared<S> {
     geometry: Geometry,
     faults: FaultSpec,
     notes: Vec<String>,
+    data_use: DataUse,
 }
 
 impl<S: Serve + Send + Sync> Shared<S> {
@@ -43,7 +46,15 @@ impl<S: Serve + Send + Sync> Shared<S> {
     #[must_use]
     pub fn new(geometry: Geometry, serve: S) -> Self {
         let (faults, notes) = (FaultSpec::default(), Vec::new());
-        Self { serve: Arc::new(serve), geometry, faults, notes }
+        Self { serve: Arc::new(serve), geometry, faults, notes, data_use: DataUse::Memory }
+    }
+
+    /// Says what `serve` does with data, where it does not need it in memory
+    /// ([`Target::data_use`]).
+    #[must_use]
+    pub fn data_use(mut self, data_use: DataUse) -> Self {
+        self.data_use = data_use;
+        self
     }
 
     /// Makes trouble on purpose ([`crate::model::DeviceSpec::faults`]).
@@ -72,6 +83,10 @@ impl<S: Serve + Send + Sync> Target for Shared<S> {
 
     fn resize(&self, from: u64, to: u64) -> Result<(), Error> {
         self.serve.resize(from, to)
+    }
+
+    fn data_use(&self) -> DataUse {
+        self.data_use
     }
 
     fn open_queue(self: Arc<Self>, _queue: QueueContext) -> Result<Box<dyn QueueTarget>, Error> {

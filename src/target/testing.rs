@@ -67,7 +67,8 @@ impl LocalQueue {
         let queue = QueueId(0);
         let name = thread::queue_thread_name(&device, queue);
         let context = QueueContext { device, id: DeviceId(0), queue, depth };
-        let plan = QueuePlan { context, max_io, target, drain, log: log.clone() };
+        let log = log.clone();
+        let plan = QueuePlan { context, max_io, registered: false, target, drain, log };
         let control = QueueControl::new(depth)?;
         let jobs = Arc::new(Jobs::default());
         let (ready, is_ready) = channel();

@@ -34,7 +34,7 @@ fn a_device_is_added_configured_and_deleted() -> Result<(), Error> {
             Some(Discard { granularity: 4096, max_discard: 1 << 20, max_write_zeroes: 1 << 20 });
         geometry.volatile_cache = true;
         geometry.fua = true;
-        let params = Params { geometry, max_io: 128 << 10 };
+        let params = Params { geometry, max_io: 128 << 10, memory_alignment: None };
         driver.execute(Command::SetParams(device.id, params)).await?;
         let told = driver.execute(Command::GetParams(device.id)).await?;
         assert_eq!(told, Reply::Params(params));
@@ -71,7 +71,11 @@ fn f92_refusals_say_what_and_why() -> Result<(), Error> {
         let refused = driver.add(nonsense).await.expect_err("queues without tags");
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
         println!("{refused}");
-        let params = Params { geometry: Geometry::new(1 << 20, 512), max_io: 1 << 20 };
+        let params = Params {
+            geometry: Geometry::new(1 << 20, 512),
+            max_io: 1 << 20,
+            memory_alignment: None,
+        };
         let refused = driver.execute(Command::SetParams(id, params)).await;
         let refused = refused.expect_err("requests larger than the buffers");
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");

@@ -14,6 +14,7 @@ mod house;
 mod limits;
 mod live;
 mod load;
+mod modes;
 mod outside;
 mod serve;
 mod served;

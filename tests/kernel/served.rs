@@ -49,13 +49,15 @@ impl Served {
         let add = AddDevice { id: None, queues, features: Features::NONE };
         let device = driver.add(add).await?;
         let (id, queues) = (device.id, device.queues);
-        let params = Params { geometry: target.geometry(), max_io: queues.max_io };
+        let params =
+            Params { geometry: target.geometry(), max_io: queues.max_io, memory_alignment: None };
         driver.execute(Command::SetParams(id, params)).await?;
         let node = driver.open(id).await?;
         let events: QueueEvents = Arc::new(|_| ());
         let log = slog::Logger::root(slog::Discard, slog::o!());
         let drain = Duration::from_secs(5);
-        let plan = ServePlan { device: name()?, id, queues, target, events, drain, log };
+        let features = device.features;
+        let plan = ServePlan { device: name()?, id, queues, features, target, events, drain, log };
         let mut queues = node.serve(plan)?;
         queues.ready().await?;
         driver.execute(Command::Start(id)).await?;

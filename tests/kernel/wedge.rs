@@ -15,7 +15,8 @@ async fn configured(driver: &dyn Driver) -> Result<DeviceId, Error> {
     let queues = QueueSpec { count: 1, depth: 4, max_io: 64 << 10 };
     let add = AddDevice { id: None, queues, features: Features::NONE };
     let id = driver.add(add).await?.id;
-    let params = Params { geometry: Geometry::new(1 << 20, 512), max_io: 64 << 10 };
+    let params =
+        Params { geometry: Geometry::new(1 << 20, 512), max_io: 64 << 10, memory_alignment: None };
     driver.execute(Command::SetParams(id, params)).await?;
     Ok(id)
 }

@@ -135,6 +135,12 @@ pub(super) struct Io {
     /// Let the loop target use the page cache.
     #[arg(long)]
     pub(super) buffered: bool,
+    /// How data gets to the target, each to be measured.
+    #[arg(long, value_enum, value_name = "MODE,…", default_values_t = [Data::Auto], value_delimiter = ',')]
+    pub(super) data: Vec<Data>,
+    /// Whether one command to the kernel is for many requests, each to be measured.
+    #[arg(long, value_name = "BOOL,…", default_values_t = [false], value_delimiter = ',', action = clap::ArgAction::Append)]
+    pub(super) batch: Vec<bool>,
     /// What is done, each to be measured.
     #[arg(long, value_enum, value_name = "OP,…", default_values_t = [LoadOp::Randread], value_delimiter = ',')]
     pub(super) op: Vec<LoadOp>,
@@ -163,8 +169,25 @@ pub(super) struct Io {
 pub(super) enum IoTarget {
     /// Takes and gives nothing.
     Null,
+    /// Memory.
+    Ram,
     /// The file of `--file`.
     Loop,
+}
+
+/// How data gets to the target, in the words of the config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub(super) enum Data {
+    /// As without asking.
+    Auto,
+    /// The kernel copies.
+    Copy,
+    /// This process copies.
+    UserCopy,
+    /// Nobody copies.
+    ZeroCopy,
 }
 
 /// What a load does.

@@ -125,13 +125,15 @@ impl Floor {
         queues: QueueSpec,
     ) -> Result<Live, Error> {
         let target: Arc<dyn Target> = self.targets.open(spec)?;
-        let params = Params { geometry: target.geometry(), max_io: queues.max_io };
+        let (geometry, max_io) = (target.geometry(), queues.max_io);
+        let params = Params { geometry, max_io, memory_alignment: None };
         self.driver.execute(Command::SetParams(id, params)).await?;
         let chardev = self.driver.open(id).await?;
         let mut queues = chardev.serve(ServePlan {
             device: spec.name().clone(),
             id,
             queues,
+            features: Features::NONE,
             target,
             events: Arc::new(|_| {}),
             drain: DRAIN,

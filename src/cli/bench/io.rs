@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::args::{Io, IoTarget, LoadOp};
+use super::args::{Data, Io, IoTarget, LoadOp};
 use super::fleet::Fleet;
 use super::lab::{self, Lab};
 use super::load::{Loaded, Shape, in_a_child};
 use crate::cli::render::measured::{Findings, Unit, measured};
-use crate::model::{DeviceSpec, Error, ErrorKind, QueueSpec, TargetSpec, WorkerLimit};
+use crate::model::{DataMode, DeviceSpec, Error, ErrorKind, QueueSpec, TargetSpec, WorkerLimit};
 use crate::sys::census;
 
-/// Size of the null device.
+/// Size of a null device, and of a RAM disk.
 const SIZE: u64 = 8 << 30;
+const RAM: u64 = 256 << 20;
 /// Depth of the device's queues, and its largest request: no load is to meet them.
 const DEPTH: u16 = 128;
 const MAX_IO: u32 = 1 << 20;
@@ -23,6 +24,8 @@ const MAX_IO: u32 = 1 << 20;
 #[derive(Clone, Copy)]
 struct Case {
     target: IoTarget,
+    data: Data,
+    batch: bool,
     op: LoadOp,
     depth: u16,
     block: u32,
@@ -42,10 +45,13 @@ pub(super) fn io(args: &Io) -> Result<Findings, Error> {
     let samples = lab.rounds(&cases, |case| measure(&lab, args, *case))?;
 
     let mut results = Vec::new();
-    for (Case { target, op, depth, block, jobs }, samples) in cases.into_iter().zip(&samples) {
+    for (case, samples) in cases.into_iter().zip(&samples) {
+        let Case { target, data, batch, op, depth, block, jobs } = case;
         let mut found = |measure, unit, pick: fn(&Sample) -> f64| {
             let case = vec![
                 ("target", json!(target)),
+                ("data", json!(data)),
+                ("batch", json!(batch)),
                 ("op", json!(op)),
                 ("block_kib", json!(block)),
                 ("depth", json!(depth)),
@@ -70,8 +76,19 @@ fn cases(args: &Io) -> Vec<Case> {
         for &op in &args.op {
             for &block in &args.block {
                 for &depth in &args.depth {
-                    let jobs = args.jobs.iter();
-                    cases.extend(jobs.map(|&jobs| Case { target, op, depth, block, jobs }));
+                    for &jobs in &args.jobs {
+                        for &data in &args.data {
+                            cases.extend(args.batch.iter().map(|&batch| Case {
+                                target,
+                                data,
+                                batch,
+                                op,
+                                depth,
+                                block,
+                                jobs,
+                            }));
+                        }
+                    }
                 }
             }
         }
@@ -82,6 +99,7 @@ fn cases(args: &Io) -> Vec<Case> {
 fn measure(lab: &Lab, args: &Io, case: Case) -> Result<Sample, Error> {
     let target = match (case.target, &args.file) {
         (IoTarget::Null, _) => TargetSpec::Null { size: SIZE },
+        (IoTarget::Ram, _) => TargetSpec::Ram { size: RAM },
         (IoTarget::Loop, Some(file)) => {
             let path = std::path::absolute(file)
                 .map_err(|e| Error::from_io(&e, format!("no file {}", file.display())))?;
@@ -94,7 +112,13 @@ fn measure(lab: &Lab, args: &Io, case: Case) -> Result<Sample, Error> {
     };
     let queues = QueueSpec { count: args.queues, depth: DEPTH, max_io: MAX_IO };
     let name = lab::name(0)?;
-    let spec = DeviceSpec::builder(name.clone(), target).queues(queues).build()?;
+    let spec = DeviceSpec::builder(name.clone(), target).queues(queues).data(match case.data {
+        Data::Auto => DataMode::Auto,
+        Data::Copy => DataMode::Copy,
+        Data::UserCopy => DataMode::UserCopy,
+        Data::ZeroCopy => DataMode::ZeroCopy,
+    });
+    let spec = spec.batch(case.batch).build()?;
     let fleet = Fleet::new(lab, WorkerLimit::Fixed(1), false)?;
     fleet.create(vec![spec])?;
     let path = fleet.describe(&name)?.path.unwrap_or_default();

@@ -113,7 +113,7 @@ fn run_job(path: &Path, job: u64, shape: Shape) -> Result<(Histogram, Duration),
     let doorbell = Doorbell::new(usize::from(depth))?;
     let wakers: Rc<[Waker]> = (0..usize::from(depth)).map(|task| doorbell.waker(task)).collect();
     let log = Logger::root(Discard, o!());
-    let ring = Ring::new(RingConfig { depth }, &doorbell, &wakers, &log)?;
+    let ring = Ring::new(RingConfig { depth, registered: 0 }, &doorbell, &wakers, &log)?;
     let began = Instant::now();
     let course = Course {
         ring: &ring,

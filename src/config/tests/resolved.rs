@@ -98,6 +98,8 @@ fn the_resolved_config_as_json() {
           "physical_block": 8192,
           "read_only": false,
           "partitions": false,
+          "data": "auto",
+          "batch": false,
           "busy": "stop",
           "busy_timeout": "30s",
           "recovery": false,
@@ -118,6 +120,8 @@ fn the_resolved_config_as_json() {
           "physical_block": 8192,
           "read_only": false,
           "partitions": false,
+          "data": "auto",
+          "batch": false,
           "busy": "stop",
           "busy_timeout": "30s",
           "recovery": false,
@@ -136,6 +140,8 @@ fn the_resolved_config_as_json() {
           "max_io": 524288,
           "read_only": true,
           "partitions": false,
+          "data": "auto",
+          "batch": false,
           "group": "vm-1",
           "labels": {
             "app/role": "db",
@@ -165,6 +171,8 @@ fn the_resolved_config_as_json() {
           "max_io": 524288,
           "read_only": false,
           "partitions": false,
+          "data": "auto",
+          "batch": false,
           "busy": "stop",
           "busy_timeout": "30s",
           "recovery": false,
@@ -193,6 +201,8 @@ fn the_documented_defaults_are_the_real_ones() {
         ("max_io", "512 KiB"),
         ("read_only", "false"),
         ("partitions", "false"),
+        ("data", "auto"),
+        ("batch", "false"),
     ] {
         assert_eq!(Section::Defaults.key(key).map(|k| k.default), Some(default));
         let same = fixture.sources(&["x.toml"]).flag(format!("defaults.{key}"), default).load();

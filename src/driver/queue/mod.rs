@@ -11,7 +11,7 @@ mod tests;
 mod thread_set;
 
 pub use crate::target::engine::{Arrival, Port, PortSetup};
-pub use thread_set::ThreadSet;
+pub use thread_set::{Buffers, ThreadSet};
 
 use std::sync::Arc;
 

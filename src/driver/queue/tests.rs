@@ -14,7 +14,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use slog::{Discard, Logger, o};
 
 use super::*;
-use crate::driver::{QueueSet, ServePlan};
+use crate::driver::{Features, QueueSet, ServePlan};
 use crate::model::{DeviceId, DeviceName, Error, ErrorKind, QueueExitCause, QueueSpec, Tag};
 use crate::sys::arena::Buffer;
 use crate::sys::census::Census;
@@ -104,6 +104,7 @@ impl Bad {
         let plan = ServePlan {
             device: DeviceName::new("vol-1").expect("a name"),
             id: DeviceId(9),
+            features: Features::NONE,
             queues,
             target: Arc::new(self.clone()),
             events: Arc::new(move |event| heard.lock().expect("no panic").push(event)),
@@ -111,7 +112,7 @@ impl Bad {
             log: Logger::root(Discard, o!()),
         };
         let bad = self.clone();
-        (ThreadSet::start(&plan, move |setup| bad.port(&setup)), events)
+        (ThreadSet::start(&plan, Buffers::Memory, move |setup| bad.port(&setup)), events)
     }
 }
 
@@ -364,6 +365,7 @@ fn f60_every_queue_thread_is_an_io_flusher_or_the_right_is_missing() {
     let plan = ServePlan {
         device: DeviceName::new("spy").expect("a name"),
         id: DeviceId(1),
+        features: Features::NONE,
         queues: QueueSpec { count: 3, depth: 2, max_io: 4096 },
         target: Arc::clone(&spy) as Arc<dyn Target>,
         events: Arc::new(|_| ()),
@@ -371,7 +373,7 @@ fn f60_every_queue_thread_is_an_io_flusher_or_the_right_is_missing() {
         log: Logger::root(Discard, o!()),
     };
     let bad = Bad::new(Trouble::None);
-    let mut set = ThreadSet::start(&plan, move |setup| bad.port(&setup));
+    let mut set = ThreadSet::start(&plan, Buffers::Memory, move |setup| bad.port(&setup));
     block_on(set.ready()).expect("ready");
     end(&mut set);
     assert_eq!(*spy.0.lock().expect("no panic"), [may; 3]);

@@ -45,6 +45,15 @@ struct Queue {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Where the data of requests is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Buffers {
+    /// In memory of this process.
+    Memory,
+    /// In the ring's table of registered buffers, which the driver fills.
+    Registered,
+}
+
 /// How far joining has come.
 enum Join {
     Waiting,
@@ -58,7 +67,7 @@ impl ThreadSet {
     ///
     /// A thread that cannot be started fails [`QueueSet::ready`]; those started before it are
     /// ended and joined as ever, with [`QueueSet::stop`] and [`QueueSet::join`].
-    pub fn start<P, F>(plan: &ServePlan, make: F) -> Self
+    pub fn start<P, F>(plan: &ServePlan, buffers: Buffers, make: F) -> Self
     where
         P: Port,
         F: Fn(PortSetup<'_>) -> Result<P, Error> + Send + Sync + 'static,
@@ -66,7 +75,7 @@ impl ThreadSet {
         let make = Arc::new(make);
         let mut set = Self { queues: Vec::new(), failure: None, join: Join::Waiting };
         for number in 0..plan.queues.count {
-            match Queue::start(plan, QueueId(number), &make) {
+            match Queue::start(plan, buffers, QueueId(number), &make) {
                 Ok(queue) => set.queues.push(queue),
                 Err(error) => {
                     set.failure = Some(error.device(&plan.device).id(plan.id));
@@ -132,7 +141,12 @@ fn join_on_a_thread(threads: Vec<JoinHandle<()>>) -> Join {
 }
 
 impl Queue {
-    fn start<P, F>(plan: &ServePlan, id: QueueId, make: &Arc<F>) -> Result<Self, Error>
+    fn start<P, F>(
+        plan: &ServePlan,
+        buffers: Buffers,
+        id: QueueId,
+        make: &Arc<F>,
+    ) -> Result<Self, Error>
     where
         P: Port,
         F: Fn(PortSetup<'_>) -> Result<P, Error> + Send + Sync + 'static,
@@ -149,6 +163,7 @@ impl Queue {
         let queue_plan = QueuePlan {
             context: context.clone(),
             max_io: plan.queues.max_io,
+            registered: buffers == Buffers::Registered,
             target: Arc::clone(&plan.target),
             drain: plan.drain,
             log: plan.log.clone(),

@@ -294,7 +294,8 @@ impl Device {
         checked
     }
 
-    fn check_params(&self, Params { geometry, max_io }: Params) -> Result<(), Refusal> {
+    fn check_params(&self, params: Params) -> Result<(), Refusal> {
+        let Params { geometry, max_io, memory_alignment } = params;
         let logical = geometry.logical_block;
         let blocks = LIMITS.block_min..=LIMITS.block_max;
         if !blocks.contains(&logical) || !logical.is_power_of_two() {
@@ -308,6 +309,9 @@ impl Device {
         }
         if geometry.discard.is_some_and(|discard| discard.granularity == 0) {
             return Err((libc::EINVAL, "the discard granularity is 0"));
+        }
+        if memory_alignment.is_some_and(|bytes| !bytes.is_power_of_two() || bytes > 4096) {
+            return Err((libc::EINVAL, "the memory alignment is no power of two up to a page"));
         }
         Ok(())
     }

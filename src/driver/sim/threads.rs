@@ -17,7 +17,7 @@ use super::device::{Device, FileHolder, Refusal};
 use super::file::FileReference;
 use super::kernel::{Kernel, refuse};
 use super::wire::{Told, WirePort};
-use crate::driver::queue::{PortSetup, ThreadSet};
+use crate::driver::queue::{Buffers, PortSetup, ThreadSet};
 use crate::driver::{QueueSet, ServePlan};
 
 /// Starts the queue threads of `device`.
@@ -31,7 +31,8 @@ pub(super) fn start(
         (0..plan.queues.count).map(|queue| device.reserve(queue, depth)).collect();
     let (told, heard) = unbounded_channel();
     let wires = Arc::clone(&device.wires);
-    let set = ThreadSet::start(plan, move |setup: PortSetup<'_>| {
+    // The simulated kernel's pages are the queue's own buffers, whatever the mode.
+    let set = ThreadSet::start(plan, Buffers::Memory, move |setup: PortSetup<'_>| {
         let fetch = reserved.get(usize::from(setup.queue.queue.0)).copied().unwrap_or(Ok(()));
         refuse(fetch).map_err(|error| error.command("FETCH_REQ"))?;
         Ok(WirePort::new(&setup, Arc::clone(&wires), told.clone()))

@@ -196,7 +196,8 @@ mod tests {
     fn what_a_queue_took_waits_for_the_release_of_its_server()
     -> Result<(), Box<dyn std::error::Error>> {
         let wires: Wires = [Wire::default()].into();
-        let params = Params { geometry: Geometry::new(1 << 20, 512), max_io: 4096 };
+        let params =
+            Params { geometry: Geometry::new(1 << 20, 512), max_io: 4096, memory_alignment: None };
         let disk = SimDisk::new(DeviceId(0), params, Arc::clone(&wires));
         let queue = QueueContext {
             device: DeviceName::new("vol")?,

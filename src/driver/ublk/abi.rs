@@ -11,9 +11,9 @@
 //! `queue_id` is all ones since no command here is for a queue; an automatic id is all ones in the
 //! header and in the device's description; no flag is set that nobody asked for.
 
-use libublk::sys::{self, ublk_params, ublksrv_ctrl_cmd, ublksrv_ctrl_dev_info};
+use libublk::sys::{self, ublksrv_ctrl_cmd, ublksrv_ctrl_dev_info};
 
-use super::params;
+use super::params::{self, KernelParams};
 use crate::driver::{AddDevice, Command, Features, KernelDevice, KernelState, Reply};
 use crate::model::{DeviceId, Error, ErrorKind, QueueSpec};
 
@@ -28,7 +28,7 @@ pub(super) enum Payload {
     Nothing,
     Features(Box<u64>),
     Device(Box<ublksrv_ctrl_dev_info>),
-    Params(Box<ublk_params>),
+    Params(Box<KernelParams>),
 }
 
 /// A command, laid out for the kernel; only the payload's address is still to be filled in.
@@ -53,8 +53,7 @@ pub(super) fn encode(command: &Command, pid: u32) -> Result<Wire, Error> {
             (sys::UBLK_U_CMD_SET_PARAMS, Payload::Params(Box::new(params::to_kernel(wanted)?)))
         }
         Command::GetParams(_) => {
-            let room = ublk_params { len: params::LEN, ..Default::default() };
-            (sys::UBLK_U_CMD_GET_PARAMS, Payload::Params(Box::new(room)))
+            (sys::UBLK_U_CMD_GET_PARAMS, Payload::Params(Box::new(KernelParams::room())))
         }
         Command::Start(_) => (sys::UBLK_U_CMD_START_DEV, Payload::Nothing),
         Command::Stop(_) => (sys::UBLK_U_CMD_STOP_DEV, Payload::Nothing),

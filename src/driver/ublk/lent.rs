@@ -9,9 +9,10 @@
 
 use std::ptr::NonNull;
 
-use libublk::sys::{ublk_params, ublksrv_ctrl_dev_info};
+use libublk::sys::ublksrv_ctrl_dev_info;
 
 use super::abi::Payload;
+use super::params::KernelParams;
 
 /// A payload that is with the kernel.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(super) enum Lent {
     Nothing,
     Features(NonNull<u64>),
     Device(NonNull<ublksrv_ctrl_dev_info>),
-    Params(NonNull<ublk_params>),
+    Params(NonNull<KernelParams>),
 }
 
 impl Payload {
@@ -51,7 +52,7 @@ impl Lent {
             Self::Nothing => 0,
             Self::Features(_) => size_of::<u64>(),
             Self::Device(_) => size_of::<ublksrv_ctrl_dev_info>(),
-            Self::Params(_) => size_of::<ublk_params>(),
+            Self::Params(_) => size_of::<KernelParams>(),
         };
         len as u16
     }

@@ -4,7 +4,8 @@
 //!   Command ── abi::encode ──> control thread (one ring, many commands) ──> /dev/ublk-control
 //!   Reply  <── abi::decode ─── answer; refusal::refused when it is an errno
 //!
-//!   open ── node::open_char ──> CharNode ── serve ──> one thread a queue, each with a UblkPort
+//!   open ── node::open_char ──> CharNode ── serve ──> one thread a queue, each with a UblkPort or,
+//!                                                     for many tags a command, a BatchPort
 //! ```
 //!
 //! libublk's own control and queue code is not used: its ring belongs to the thread that made it,
@@ -15,6 +16,7 @@
 //! the types see to (fault F33).
 
 mod abi;
+mod batch;
 mod char;
 mod control;
 mod lent;
@@ -22,6 +24,8 @@ mod node;
 mod params;
 mod port;
 mod refusal;
+mod requests;
+mod sqe;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -2,21 +2,45 @@
 //! bits.
 //!
 //! ```text
-//!   Geometry (bytes) ── to_kernel ──> ublk_params (sectors, shifts) ── from_kernel ──> Geometry
+//!   Geometry (bytes) ── to_kernel ──> KernelParams (sectors, shifts) ── from_kernel ──> Geometry
 //! ```
 //!
 //! Invariants: nothing is rounded, what does not fit is refused; the types word names only what is
 //! set; what [`to_kernel`] makes [`from_kernel`] reads back unchanged.
 
-use libublk::sys::{self, ublk_param_basic, ublk_param_discard, ublk_params};
+use libublk::sys::{
+    self, ublk_param_basic, ublk_param_devt, ublk_param_discard, ublk_param_dma_align,
+    ublk_param_zoned,
+};
 
 use crate::driver::Params;
 use crate::model::{Error, ErrorKind, LIMITS};
 use crate::target::{Discard, Geometry};
 
-/// Length of the structure as we know it. Newer kernels know a longer one and take this as a
-/// prefix of it.
-pub(super) const LEN: u32 = size_of::<ublk_params>() as u32;
+/// `struct ublk_params` as far as it is used here: the bindings end before `dma`. Older kernels know
+/// a prefix of it, newer ones a longer one, and each takes what it knows.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct KernelParams {
+    len: u32,
+    types: u32,
+    basic: ublk_param_basic,
+    discard: ublk_param_discard,
+    devt: ublk_param_devt,
+    zoned: ublk_param_zoned,
+    dma: ublk_param_dma_align,
+    /// Makes the length a multiple of eight.
+    end: u32,
+}
+
+const LEN: u32 = size_of::<KernelParams>() as u32;
+
+impl KernelParams {
+    /// Room for what `GET_PARAMS` tells.
+    pub(super) fn room() -> Self {
+        Self { len: LEN, ..Self::default() }
+    }
+}
 
 const SECTOR_SHIFT: u32 = 9;
 
@@ -24,8 +48,8 @@ const SECTOR_SHIFT: u32 = 9;
 ///
 /// # Errors
 /// Kind [`ErrorKind::Invalid`], naming the value and what is allowed.
-pub(super) fn to_kernel(params: &Params) -> Result<ublk_params, Error> {
-    let Params { geometry: g, max_io } = params;
+pub(super) fn to_kernel(params: &Params) -> Result<KernelParams, Error> {
+    let Params { geometry: g, max_io, memory_alignment } = params;
     let logical_shift = shift("logical_block", g.logical_block, LIMITS.block_min)?;
     let physical_shift = shift("physical_block", g.physical_block, g.logical_block)?;
     let io_min_shift = shift("io_min", g.io_min, g.logical_block)?;
@@ -44,6 +68,13 @@ pub(super) fn to_kernel(params: &Params) -> Result<ublk_params, Error> {
         types |= sys::UBLK_PARAM_TYPE_DISCARD;
         discard = discard_to_kernel(wanted, g.logical_block)?;
     }
+    let mut dma = ublk_param_dma_align::default();
+    if let Some(bytes) = memory_alignment {
+        types |= sys::UBLK_PARAM_TYPE_DMA_ALIGN;
+        shift("memory alignment", *bytes, 1)?;
+        // The kernel wants the bits that have to be 0.
+        dma.alignment = bytes - 1;
+    }
     let attribute = |on: bool, bit: u32| if on { bit } else { 0 };
     let basic = ublk_param_basic {
         attrs: attribute(g.read_only, sys::UBLK_ATTR_READ_ONLY)
@@ -57,7 +88,7 @@ pub(super) fn to_kernel(params: &Params) -> Result<ublk_params, Error> {
         dev_sectors: g.size >> SECTOR_SHIFT,
         ..Default::default()
     };
-    Ok(ublk_params { len: LEN, types, basic, discard, ..Default::default() })
+    Ok(KernelParams { len: LEN, types, basic, discard, dma, ..Default::default() })
 }
 
 /// A size for `UPDATE_SIZE`.
@@ -76,7 +107,7 @@ pub(super) fn device_sectors(bytes: u64) -> Result<u64, Error> {
 /// # Errors
 /// Kind [`ErrorKind::Invalid`] when the device has no parameters yet, [`ErrorKind::Unsupported`]
 /// when a value cannot be.
-pub(super) fn from_kernel(told: &ublk_params) -> Result<Params, Error> {
+pub(super) fn from_kernel(told: &KernelParams) -> Result<Params, Error> {
     if told.types & sys::UBLK_PARAM_TYPE_BASIC == 0 {
         return Err(Error::new(ErrorKind::Invalid, "the device has no parameters yet")
             .hint("SET_PARAMS comes first"));
@@ -114,7 +145,11 @@ pub(super) fn from_kernel(told: &ublk_params) -> Result<Params, Error> {
         fua: has(sys::UBLK_ATTR_FUA),
         read_only: has(sys::UBLK_ATTR_READ_ONLY),
     };
-    Ok(Params { geometry, max_io: bytes("max_sectors", basic.max_sectors)? })
+    let memory_alignment = match told.types & sys::UBLK_PARAM_TYPE_DMA_ALIGN {
+        0 => None,
+        _ => Some(told.dma.alignment.saturating_add(1)),
+    };
+    Ok(Params { geometry, max_io: bytes("max_sectors", basic.max_sectors)?, memory_alignment })
 }
 
 fn discard_to_kernel(wanted: &Discard, logical_block: u32) -> Result<ublk_param_discard, Error> {
@@ -181,8 +216,10 @@ mod tests {
             let sizes = (size, power(logical, 20), power(logical, 20), io_opt);
             let discard = proptest::option::of(any_discard(logical));
             let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-            (sizes, discard, flags, 8_u32..=65_536).prop_map(
-                move |((size, physical_block, io_min, io_opt), discard, flags, max_sectors)| {
+            let alignment = proptest::option::of(power(2, 12));
+            (sizes, discard, flags, 8_u32..=65_536, alignment).prop_map(
+                move |(sizes, discard, flags, max_sectors, memory_alignment)| {
+                    let (size, physical_block, io_min, io_opt) = sizes;
                     let (volatile_cache, fua, read_only) = flags;
                     let geometry = Geometry {
                         size,
@@ -195,7 +232,7 @@ mod tests {
                         fua,
                         read_only,
                     };
-                    Params { geometry, max_io: max_sectors << 9 }
+                    Params { geometry, max_io: max_sectors << 9, memory_alignment }
                 },
             )
         })
@@ -221,7 +258,11 @@ mod tests {
             prop_assert_eq!(types & sys::UBLK_PARAM_TYPE_BASIC, sys::UBLK_PARAM_TYPE_BASIC);
             let discard = types & sys::UBLK_PARAM_TYPE_DISCARD != 0;
             prop_assert_eq!(discard, params.geometry.discard.is_some());
-            let all = sys::UBLK_PARAM_TYPE_BASIC | sys::UBLK_PARAM_TYPE_DISCARD;
+            let aligned = types & sys::UBLK_PARAM_TYPE_DMA_ALIGN != 0;
+            prop_assert_eq!(aligned, params.memory_alignment.is_some());
+            let all = sys::UBLK_PARAM_TYPE_BASIC
+                | sys::UBLK_PARAM_TYPE_DISCARD
+                | sys::UBLK_PARAM_TYPE_DMA_ALIGN;
             prop_assert_eq!(types & !all, 0);
         }
 
@@ -237,7 +278,7 @@ mod tests {
                 max_sectors: sectors.1,
                 ..Default::default()
             };
-            let told = ublk_params { len: LEN, types, basic, ..Default::default() };
+            let told = KernelParams { len: LEN, types, basic, ..Default::default() };
             if let Ok(params) = from_kernel(&told) {
                 prop_assert_eq!(params.geometry.size / 512, sectors.0);
             }
@@ -256,11 +297,13 @@ mod tests {
             ("io_opt", Geometry { io_opt: 513, ..good }),
         ];
         for (key, geometry) in bad {
-            let error = to_kernel(&Params { geometry, max_io: 4096 }).expect_err(key);
+            let error = to_kernel(&Params { geometry, max_io: 4096, memory_alignment: None })
+                .expect_err(key);
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(key), "{error}");
         }
-        let error = to_kernel(&Params { geometry: good, max_io: 513 }).expect_err("max_io");
+        let error = to_kernel(&Params { geometry: good, max_io: 513, memory_alignment: None })
+            .expect_err("max_io");
         assert!(error.to_string().contains("max_io"), "{error}");
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!   push, read, write, …  ──> submission queue ── enter ──> kernel
 //!   (backlog when full)                                        │
-//!   Completion::{Command, Ready, Woken, Clock} <── reap ┘
+//!   Completion::{Command, Message, Ready, Woken, Clock} <── reap ┘
 //!
 //!   user data:  kind (8 bits) | generation (32 bits) | slot of the operation, or tag (24 bits)
 //! ```
@@ -14,9 +14,11 @@
 //! operations use, and memory that the kernel still uses then is given up on purpose.
 
 mod operation;
+mod provided;
 mod setup;
 
 pub use operation::Operation;
+pub use provided::GROUP;
 pub use setup::{RingConfig, setup_error};
 
 use std::cell::{Cell, RefCell};
@@ -35,6 +37,7 @@ use slog::{Logger, warn};
 use super::doorbell::Doorbell;
 use crate::model::{Error, Tag};
 use operation::Operations;
+use provided::Provided;
 
 #[cfg(test)]
 mod tests;
@@ -44,6 +47,7 @@ const OPERATION: u8 = 2;
 const DOORBELL: u8 = 3;
 const CANCEL: u8 = 4;
 const CLOCK: u8 = 5;
+const MESSAGE: u8 = 6;
 
 fn user_data(kind: u8, generation: u32, number: u32) -> u64 {
     u64::from(kind) << 56 | u64::from(generation) << 24 | u64::from(number & 0x00ff_ffff)
@@ -54,6 +58,8 @@ fn user_data(kind: u8, generation: u32, number: u32) -> u64 {
 pub enum Completion {
     /// The driver command of a tag ended with this result.
     Command(Tag, i32),
+    /// A command of the driver's that is for no tag: its number, its result and its flags.
+    Message(u32, i32, u32),
     /// An operation of this task has ended: wake the waker, if a combinator left one, and poll
     /// the task.
     Ready(u32, Option<Waker>),
@@ -85,6 +91,8 @@ pub struct Ring {
     /// The waker of each task: who waits with another one (a combinator's) has it stored.
     wakers: Rc<[Waker]>,
     clock: Box<Cell<Timespec>>,
+    /// What the kernel writes messages to.
+    provided: RefCell<Option<Provided>>,
     deferred: bool,
     log: Logger,
 }
@@ -110,6 +118,7 @@ impl Ring {
             doorbell: Arc::clone(doorbell),
             wakers: Rc::clone(wakers),
             clock: Box::new(Cell::new(Timespec::new())),
+            provided: RefCell::default(),
             deferred,
             log: log.clone(),
         };
@@ -130,6 +139,15 @@ impl Ring {
     /// the ring is gone.
     pub unsafe fn push_command(&self, tag: Tag, entry: squeue::Entry) {
         self.push(entry.user_data(user_data(COMMAND, 0, u32::from(tag.0))));
+    }
+
+    /// Queues a driver command that is for no tag; whatever comes of it comes as
+    /// [`Completion::Message`] with `number`, which has 24 bits.
+    ///
+    /// # Safety
+    /// As [`Ring::push_command`].
+    pub unsafe fn push_message(&self, number: u32, entry: squeue::Entry) {
+        self.push(entry.user_data(user_data(MESSAGE, 0, number)));
     }
 
     /// Asks for a [`Completion::Clock`] after `time`. One at a time.
@@ -164,6 +182,7 @@ impl Ring {
             let number = (data & 0x00ff_ffff) as u32;
             match (data >> 56) as u8 {
                 COMMAND => return Some(Completion::Command(Tag(number as u16), cqe.result())),
+                MESSAGE => return Some(Completion::Message(number, cqe.result(), cqe.flags())),
                 OPERATION => {
                     let generation = (data >> 24) as u32;
                     let ended = self.operations.borrow_mut().end(number, generation, cqe.result());

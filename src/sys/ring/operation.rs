@@ -22,7 +22,7 @@ use io_uring::{opcode, squeue};
 use nix::libc;
 
 use super::{OPERATION, Ring, Wait, user_data};
-use crate::sys::arena::{Buffer, Lease};
+use crate::sys::arena::{Buffer, Lease, Place};
 
 enum State {
     Free,
@@ -136,8 +136,14 @@ impl Ring {
         range: Range<usize>,
         offset: u64,
     ) -> Operation<'a> {
-        let (lease, start, len) = buffer.lend_mut(range);
-        let entry = opcode::Read::new(Fd(file.as_raw_fd()), start, len).offset(offset).build();
+        let (lease, place, len) = buffer.lend_mut(range);
+        let fd = Fd(file.as_raw_fd());
+        let entry = match place {
+            Place::Memory(start) => opcode::Read::new(fd, start, len).offset(offset).build(),
+            Place::Registered(index, from) => {
+                opcode::ReadFixed::new(fd, from as *mut u8, len, index).offset(offset).build()
+            }
+        };
         self.begin(task, entry, Some(lease), None)
     }
 
@@ -151,10 +157,18 @@ impl Ring {
         offset: u64,
         durable: bool,
     ) -> Operation<'a> {
-        let (lease, start, len) = buffer.lend(range);
+        let (lease, place, len) = buffer.lend(range);
         let flags = if durable { libc::RWF_DSYNC } else { 0 };
         let fd = Fd(file.as_raw_fd());
-        let entry = opcode::Write::new(fd, start, len).offset(offset).rw_flags(flags).build();
+        let entry = match place {
+            Place::Memory(start) => {
+                opcode::Write::new(fd, start, len).offset(offset).rw_flags(flags).build()
+            }
+            Place::Registered(index, from) => {
+                let write = opcode::WriteFixed::new(fd, from as *const u8, len, index);
+                write.offset(offset).rw_flags(flags).build()
+            }
+        };
         self.begin(task, entry, Some(lease), None)
     }
 

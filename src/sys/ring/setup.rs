@@ -20,6 +20,8 @@ use crate::sys::limits;
 pub struct RingConfig {
     /// Entries that are queued in one round: a tag each. More go through a backlog.
     pub depth: u16,
+    /// Places in the ring's table of registered buffers, for a driver that fills them.
+    pub registered: u16,
 }
 
 /// Pauses between tries, ending 0.63 seconds after the first.
@@ -61,6 +63,9 @@ pub(super) fn build(config: RingConfig) -> Result<(IoUring, bool), Error> {
             match builder.build(entries) {
                 Ok(ring) => {
                     BEST.store(index, Ordering::Relaxed);
+                    if config.registered > 0 {
+                        ring.submitter().register_buffers_sparse(config.registered.into())?;
+                    }
                     return Ok((ring, flavour.deferred));
                 }
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = error,

@@ -32,7 +32,7 @@ impl slog::Drain for Warnings {
 fn ring(depth: u16, log: &Logger) -> Result<(Ring, Arc<Doorbell>), Error> {
     let doorbell = Doorbell::new(usize::from(depth))?;
     let wakers = (0..usize::from(depth)).map(|task| doorbell.waker(task)).collect();
-    Ok((Ring::new(RingConfig { depth }, &doorbell, &wakers, log)?, doorbell))
+    Ok((Ring::new(RingConfig { depth, registered: 0 }, &doorbell, &wakers, log)?, doorbell))
 }
 
 fn quiet() -> Logger {

@@ -37,6 +37,9 @@ pub struct QueuePlan {
     pub context: QueueContext,
     /// Largest request in bytes.
     pub max_io: u32,
+    /// The data of requests is in the ring's registered buffers, by tag, and in no memory of this
+    /// process.
+    pub registered: bool,
     /// The backend.
     pub target: Arc<dyn Target>,
     /// How long a stopping queue waits for its tags to come back before it lets the ring go.
@@ -114,18 +117,21 @@ fn set_up<P: Port>(
     make_port: impl FnOnce(PortSetup<'_>) -> Result<P, Error>,
     log: &Logger,
 ) -> Result<Queue<P>, Error> {
-    let QueuePlan { context, max_io, target, drain, .. } = plan;
+    let QueuePlan { context, max_io, registered, target, .. } = plan;
     let depth = usize::from(context.depth);
     let wakers: Rc<[Waker]> = (0..depth).map(|task| control.doorbell.waker(task)).collect();
-    let buffers = arena::map(depth, *max_io as usize)?;
-    let config = RingConfig { depth: context.depth };
+    let (buffers, places) = match registered {
+        true => (arena::registered(context.depth, *max_io as usize), context.depth),
+        false => (arena::map(depth, *max_io as usize)?, 0),
+    };
+    let config = RingConfig { depth: context.depth, registered: places };
     let ring = Ring::new(config, &control.doorbell, &wakers, log)?;
     let waker = control.doorbell.waker(depth);
     let port = make_port(PortSetup { queue: context, buffers: &buffers, waker })?;
     let half = Arc::clone(target).open_queue(context.clone())?;
     let core = Core::new(ring, &wakers, buffers);
     let tasks = Tasks::new(&core, half).map_err(panicked)?;
-    Ok(Queue::new(core, Arc::clone(control), port, tasks, *drain, log.clone()))
+    Ok(Queue::new(core, Arc::clone(control), port, tasks, plan, log.clone()))
 }
 
 /// Logs what the loop tells, and puts it into the words of the owner.

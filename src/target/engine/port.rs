@@ -17,7 +17,9 @@ use crate::target::{QueueContext, Request};
 ///
 /// A driver whose requests come as completions of commands on the ring
 /// ([`Ring::push_command`]) needs no [`Port::take`]; one that is fed by other threads wakes the
-/// queue with [`PortSetup::waker`] and hands out what has come in `take`.
+/// queue with [`PortSetup::waker`] and hands out what has come in `take`; one whose commands are
+/// for many tags at once is told of them in [`Port::message`], collects answers in `commit` and
+/// sends them in [`Port::flush`].
 pub trait Port {
     /// Asks for the first request of every tag.
     ///
@@ -33,9 +35,24 @@ pub trait Port {
     /// of a read or write, 0 for other requests, or a negative errno; `buffer` is the tag's.
     fn commit(&mut self, ring: &Ring, tag: Tag, result: i32, buffer: &mut Buffer);
 
-    /// The next tag that another thread has something for, after it woke the queue.
+    /// The next tag that there is something for, after another thread woke the queue or a message
+    /// came.
     fn take(&mut self) -> Option<(Tag, i32)> {
         None
+    }
+
+    /// A command that is for no tag ([`Ring::push_message`]) told something.
+    ///
+    /// # Errors
+    /// When the queue cannot go on.
+    fn message(&mut self, _: &Ring, _number: u32, _result: i32, _flags: u32) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// A round is over: queues what was held back during it. Gives whether there is something to
+    /// [`Port::take`].
+    fn flush(&mut self, _: &Ring) -> bool {
+        false
     }
 }
 

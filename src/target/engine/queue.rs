@@ -23,6 +23,7 @@ use slog::{Logger, debug, warn};
 
 use super::control::QueueControl;
 use super::core::Core;
+use super::host::QueuePlan;
 use super::meter::Meter;
 use super::port::{Arrival, Port};
 use super::tasks::Tasks;
@@ -62,12 +63,16 @@ pub(super) enum Notice {
 pub(super) struct Queue<P> {
     core: Rc<Core>,
     control: Arc<QueueControl>,
-    port: P,
+    // Before the port: futures that are dropped enter the ring, and what is queued on it may point to
+    // memory of the port's.
     tasks: Tasks,
+    port: P,
     meter: Meter,
     /// The request of each tag while it is in service.
     serving: Vec<Option<Request>>,
     drain: Duration,
+    /// The buffers are memory that an idle queue can do without.
+    gives_back: bool,
     log: Logger,
     phase: Phase,
     /// Tags that have come back for good.
@@ -89,11 +94,14 @@ impl<P: Port> Queue<P> {
         control: Arc<QueueControl>,
         port: P,
         tasks: Tasks,
-        drain: Duration,
+        plan: &QueuePlan,
         log: Logger,
     ) -> Self {
         let serving = vec![None; core.tags.len()];
         let meter = Meter::new(&control, core.tags.len());
+        // Without deferred work the kernel may fill a buffer at any moment, so that none can be
+        // given back.
+        let gives_back = core.ring.is_deferred() && !plan.registered;
         Self {
             core,
             control,
@@ -101,7 +109,8 @@ impl<P: Port> Queue<P> {
             tasks,
             meter,
             serving,
-            drain,
+            drain: plan.drain,
+            gives_back,
             log,
             phase: Phase::Serving,
             gone: 0,
@@ -163,6 +172,7 @@ impl<P: Port> Queue<P> {
             self.refuse_untaken(Tag(tag));
             self.try_commit(Tag(tag));
         }
+        self.port.flush(&self.core.ring);
         self.meter.round_over();
         if let Err(error) = self.core.ring.enter(Wait::No) {
             debug!(self.log, "the last answers were not sent"; "error" => %error);
@@ -180,6 +190,10 @@ impl<P: Port> Queue<P> {
                 }
                 Some(Completion::Command(tag, result)) => self.arrived(tag, result, tell)?,
                 Some(Completion::Ready(task, waker)) => self.poll(Tag(task as u16), waker, tell),
+                Some(Completion::Message(number, result, flags)) => {
+                    self.port.message(&self.core.ring, number, result, flags)?;
+                    self.take(tell)?;
+                }
                 Some(Completion::Woken) => {}
                 Some(Completion::Clock) => self.tick(),
             }
@@ -188,6 +202,7 @@ impl<P: Port> Queue<P> {
         if self.port_has_more {
             self.take(tell)?;
         }
+        self.port_has_more |= self.port.flush(&self.core.ring);
         Ok(more)
     }
 
@@ -206,15 +221,16 @@ impl<P: Port> Queue<P> {
         });
     }
 
-    /// Takes what other threads have for the port, up to a bound.
+    /// Takes what the port has beside completions of tags, up to a bound.
     fn take(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<(), Error> {
         for _ in 0..ROUND {
             let Some((tag, result)) = self.port.take() else {
                 self.port_has_more = false;
-                break;
+                return Ok(());
             };
             self.arrived(tag, result, tell)?;
         }
+        self.port_has_more = true;
         Ok(())
     }
 
@@ -363,9 +379,7 @@ impl<P: Port> Queue<P> {
     fn note_activity(&mut self) {
         self.used = true;
         self.active = true;
-        // Without deferred work the kernel may fill a buffer at any moment, so that none can be
-        // given back.
-        if !self.clock_runs && self.core.ring.is_deferred() {
+        if !self.clock_runs && self.gives_back {
             self.clock_runs = true;
             self.core.ring.start_clock(IDLE);
         }

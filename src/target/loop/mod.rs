@@ -43,7 +43,7 @@ use self::lock::Claim;
 use self::open::Backing;
 use self::plan::{Plan, plan};
 use self::serve::Loop;
-use super::Shared;
+use super::{DataUse, Shared};
 use crate::model::{DeviceSpec, Error};
 
 /// Opens the file or block device at `path` for the device of `spec`, `direct` if it can be.
@@ -69,5 +69,5 @@ pub(super) fn open(
         })?;
     }
     let shared = Shared::new(geometry, Loop::new(claim, writable));
-    Ok(shared.faults(spec.faults()).note(notes))
+    Ok(shared.faults(spec.faults()).note(notes).data_use(DataUse::Files))
 }

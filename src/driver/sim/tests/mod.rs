@@ -48,7 +48,7 @@ fn add(id: Option<u32>) -> Command {
 }
 
 fn params() -> Params {
-    Params { geometry: Geometry::new(1 << 20, 512), max_io: QUEUES.max_io }
+    Params { geometry: Geometry::new(1 << 20, 512), max_io: QUEUES.max_io, memory_alignment: None }
 }
 
 fn errno<T: std::fmt::Debug>(result: Result<T, Error>) -> Option<i32> {
@@ -77,6 +77,7 @@ fn plan(id: DeviceId, events: QueueEvents) -> ServePlan {
     ServePlan {
         device: DeviceName::new("vol").expect("a name"),
         id,
+        features: Features::NONE,
         queues: QUEUES,
         target: Arc::new(Untouched),
         events,

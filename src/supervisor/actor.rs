@@ -218,6 +218,19 @@ pub(super) async fn settled(
 }
 
 impl Entry {
+    /// Stops it when nobody holds it any more, and all the same after `within`.
+    pub(super) fn stop_at_last(&self, stop: Stop, within: Duration) {
+        let (addr, deadline) = (self.addr.clone(), stop.deadline);
+        let refused = self.ask_to_stop(stop, BusyPolicy::Wait, within);
+        actix_rt::spawn(async move {
+            if refused.await.is_some() {
+                // Who waits for the end hears of it from the body.
+                let (reply, _) = oneshot::channel();
+                addr.do_send(Stop { permit: None, deadline, reply });
+            }
+        });
+    }
+
     /// Stops it as `policy` says; gives the reason if it stays in service.
     fn ask_to_stop(
         &self,

@@ -16,7 +16,7 @@ use super::actor::{Supervisor, settled};
 use super::messages::{Force, Shutdown};
 use crate::device::{Body, Env, Stop};
 use crate::model::{
-    DeviceOutcome, DeviceState, Error, ErrorKind, OutcomeKind, ShutdownReport, Stage,
+    BusyPolicy, DeviceOutcome, DeviceState, Error, ErrorKind, OutcomeKind, ShutdownReport, Stage,
 };
 
 /// How long looking for holders may take when the deadline has passed.
@@ -61,7 +61,14 @@ impl Supervisor {
         let stopping = self.devices.values().map(|entry| {
             let (reply, ended) = oneshot::channel();
             let deadline = Some(start + within - grace);
-            entry.addr.do_send(Stop { permit: None, deadline, reply });
+            let stop = Stop { permit: None, deadline, reply };
+            // Nobody can refuse the end; holders are only given time to let go.
+            match entry.body.spec() {
+                spec if spec.busy() == BusyPolicy::Wait => {
+                    entry.stop_at_last(stop, spec.busy_timeout().min(within / 2));
+                }
+                _ => entry.addr.do_send(stop),
+            }
             Stopping { body: Rc::clone(&entry.body), ended }
         });
         let stopping: Vec<_> = stopping.collect();

@@ -9,6 +9,7 @@ use ublkd::model::{
     BusyPolicy, Condition, DeleteOptions, DeleteOutcome, DeviceSpec, DeviceState, Ensured, Error,
     ErrorKind, OutcomeKind, StreamEvent, TargetSpec,
 };
+use ublkd::target::{Op, Request};
 
 use crate::support::{House, Plan, name, null};
 
@@ -217,4 +218,38 @@ fn f48_a_try_stop_that_never_answers_ends_as_wedged() {
         let refuse = policy(BusyPolicy::Refuse, SOON);
         assert_eq!(ended(handle.delete_with(&name("d0"), refuse).await), OutcomeKind::Wedged);
     });
+}
+
+#[test]
+fn a_shutdown_gives_holders_time_to_let_go_and_then_stops_all_the_same() {
+    for (held_for, patient) in [(2, true), (3600, false)] {
+        Plan::default().run(|House { handle, sim }| async move {
+            let target = || TargetSpec::Null { size: 1 << 20 };
+            let waits = DeviceSpec::builder(name("d0"), target()).busy(BusyPolicy::Wait);
+            let waits = waits.busy_timeout(SOON).build().unwrap();
+            let id = handle.create(waits).await.unwrap().id;
+            let refuses = DeviceSpec::builder(name("d1"), target()).busy(BusyPolicy::Refuse);
+            handle.create(refuses.build().unwrap()).await.unwrap();
+            let disk = sim.disk(id).unwrap();
+            let hold = disk.hold().unwrap();
+            let user = async {
+                sleep(Duration::from_secs(1)).await;
+                let read = Request::new(Op::Read, 0, 512);
+                let served = disk.submit(read, vec![0; 512]).await.is_ok();
+                sleep(Duration::from_secs(held_for - 1)).await;
+                drop(hold);
+                served
+            };
+            let began = Instant::now();
+            let (report, served) = join!(handle.shutdown(Duration::from_secs(60)), user);
+            let report = report.unwrap();
+            assert!(served, "it was stopped under its user");
+            let took = if patient { report.wall } else { began.elapsed() };
+            assert!(took >= Duration::from_secs(2), "{took:?}");
+            assert_eq!(report.is_clean(), patient, "{report:?}");
+            assert!(report.wall < Duration::from_secs(20), "{:?}", report.wall);
+            assert_eq!(report.devices[1].outcome, OutcomeKind::Deleted);
+            assert_eq!(report.devices[0].holders.is_empty(), patient, "{report:?}");
+        });
+    }
 }

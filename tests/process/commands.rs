@@ -257,6 +257,22 @@ fn events_tell_every_change_once_and_in_order_and_go_on_where_they_stopped() {
 }
 
 #[test]
+fn a_reload_is_told_before_it_is_done() {
+    let scene = Scene::nulls(2);
+    let daemon = scene.up(&[]);
+    scene.write("ublkd.toml", &crate::support::nulls(3));
+    let plan = said(&scene, &["reload", "--dry-run"]);
+    assert_eq!(plan, "device/d2 created (dry run)\n2 devices unchanged\n");
+    assert_eq!(scene.links(), ["d0", "d1"]);
+    assert_eq!(said(&scene, &["reload"]), "device/d2 created\n2 devices unchanged\n");
+    assert_eq!(scene.links(), ["d0", "d1", "d2"]);
+    scene.write("ublkd.toml", "[[device]]\nname = \"d0\"\nsize = 12\n");
+    ublkd(&scene, &["reload"]).with_status(2).saying(&["ublkd.toml"]);
+    assert_eq!(scene.links(), ["d0", "d1", "d2"]);
+    daemon.terminate().with_status(0);
+}
+
+#[test]
 fn a_shutdown_tells_what_became_of_the_devices() {
     let scene = Scene::nulls(3);
     let daemon = scene.up(&[]);

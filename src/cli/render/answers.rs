@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::table::{Align::Left, Align::Right, Table, one_line};
 use super::{devices_text, seconds};
+use crate::config::size_text;
 
 /// Groups as a table, with how many devices of each are in which state.
 #[must_use]
@@ -42,6 +43,37 @@ pub fn ended(report: &Value) -> String {
         let text = |key: &str| device[key].as_str().unwrap_or_default().to_owned();
         let line = format!("{}: {}: {}", text("name"), text("outcome"), text("error"));
         out += &(one_line(&line) + "\n");
+    }
+    out
+}
+
+/// What a reload did with each device, or would do; those that are kept are counted.
+#[must_use]
+pub fn reloaded(report: &Value) -> String {
+    let dry = if report["dry_run"] == true { " (dry run)" } else { "" };
+    let items = |key: &str| report[key].as_array().map_or(&[][..], Vec::as_slice);
+    let failed = |name: &str| !report["failed"][name].is_null();
+    let mut out = String::new();
+    let mut tell = |name: &Value, what: &str| {
+        let name = name.as_str().unwrap_or_default();
+        if !failed(name) {
+            out += &(one_line(&format!("device/{name} {what}{dry}")) + "\n");
+        }
+    };
+    items("delete").iter().for_each(|name| tell(name, "deleted"));
+    for replaced in items("replace") {
+        let why = replaced["why"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let why: Vec<_> = why.collect();
+        tell(&replaced["name"], &format!("replaced: {}", why.join(", ")));
+    }
+    for resized in items("resize") {
+        let size = size_text(resized["to"].as_u64().unwrap_or_default());
+        tell(&resized["name"], &format!("resized to {size}"));
+    }
+    items("create").iter().for_each(|name| tell(name, "created"));
+    out += &format!("{} unchanged\n", devices_text(items("keep").len()));
+    for what in items("restart").iter().filter_map(Value::as_str) {
+        out += &format!("after a restart: {}\n", one_line(what));
     }
     out
 }
@@ -84,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn groups_events_and_ends_are_lines() {
+    fn groups_reloads_events_and_ends_are_lines() {
         let two = [
             json!({"name": "vm-7", "devices": 3, "states": {"live": 2, "failed": 1, "gone": 0}}),
             json!({"name": "b", "devices": 12, "states": {"live": 12}}),
@@ -95,6 +127,18 @@ mod tests {
         b           12  12 live
         ");
         assert_eq!(groups(&[]), "no groups\n");
+        let plan = json!({"dry_run": true, "delete": ["a"], "create": ["b", "c"], "keep": ["d"],
+            "replace": [{"name": "e", "why": ["target", "depth"]}],
+            "resize": [{"name": "f", "from": 1, "to": 1 << 20}], "failed": {"c": "no space"},
+            "restart": ["supervisor.workers"]});
+        insta::assert_snapshot!(reloaded(&plan), @r"
+        device/a deleted (dry run)
+        device/e replaced: target, depth (dry run)
+        device/f resized to 1 MiB (dry run)
+        device/b created (dry run)
+        1 device unchanged
+        after a restart: supervisor.workers
+        ");
         let change = json!({"at": "2026-01-01T12:00:00.123Z", "device": "vol-1", "number": 7,
             "id": 17, "from": "starting", "to": "failing", "error": "no\nspace"});
         assert_eq!(

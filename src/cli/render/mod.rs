@@ -19,7 +19,7 @@ mod shutdown;
 mod table;
 mod yaml;
 
-pub use answers::{ended, event, groups};
+pub use answers::{ended, event, groups, reloaded};
 pub use description::description;
 pub(super) use devices::devices;
 pub use resolved::resolved;

@@ -34,8 +34,13 @@ pub(super) fn reload(args: &Reload) -> Result<(), Failure> {
     let body = json!({ "dry_run": args.dry_run });
     let call = Call::change(Method::POST, "/api/v1/reload", ask.at.change()).body(body);
     let value = ask.at.client()?.send(&call)?.json;
-    let people = |_| render::description(&value);
-    Output::show(ask.output, &Shown { value: &value, names: NONE, people: &people })
+    let people = |_| render::reloaded(&value);
+    Output::show(ask.output, &Shown { value: &value, names: NONE, people: &people })?;
+    let failed = value["failed"].as_object().into_iter().flatten();
+    Failure::all(failed.map(|(name, error)| {
+        let error = error.as_str().unwrap_or_default();
+        Failure::new(ExitStatus::RunFailed, error).about(name)
+    }))
 }
 
 pub(super) fn shutdown(ask: &Ask) -> Result<(), Failure> {

@@ -84,6 +84,7 @@ pub(super) fn run(args: Run) -> ExitStatus {
         abort_on_failure: supervisor.on_failure == OnFailure::Abort,
         progress: bar.clone().map(|bar| progress(bar, config.devices.len())),
         api: config.api.clone(),
+        metrics: config.metrics.clone(),
         listener,
         sources: sources(&args.config),
         config: config.clone(),

@@ -18,6 +18,7 @@ mod conflict;
 mod device;
 mod document;
 mod expand;
+mod json_schema;
 mod kind;
 mod layers;
 mod options;
@@ -33,6 +34,7 @@ mod suggest;
 mod tests;
 mod units;
 
+pub use json_schema::device_schema;
 pub use problem::{ConfigError, Problem};
 pub use request::devices_of_request;
 pub use schema::reference_markdown;

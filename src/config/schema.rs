@@ -19,7 +19,7 @@ pub(super) struct Key {
     /// The default as it could be written, or in words where there is no fixed one.
     pub(super) default: &'static str,
     /// What it means, for the documentation.
-    meaning: &'static str,
+    pub(super) meaning: &'static str,
 }
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, meaning: &'static str) -> Key {

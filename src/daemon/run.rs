@@ -25,7 +25,7 @@ use super::reload::Reloader;
 use super::signals::{self, Signal};
 use super::watchdog::{self, Watchdog};
 use super::{lock, systemd};
-use crate::config::{ApiConfig, Config, Sources};
+use crate::config::{ApiConfig, Config, MetricsConfig, Sources};
 use crate::driver::MakeDriver;
 use crate::model::{DeviceSpec, Error, ErrorKind, ShutdownReport, WorkerLimit};
 use crate::sys::census::Census;
@@ -67,6 +67,8 @@ pub struct Options {
     pub progress: Option<Box<dyn Fn(usize)>>,
     /// The HTTP API.
     pub api: ApiConfig,
+    /// What is measured.
+    pub metrics: MetricsConfig,
     /// A socket for the API that a service manager has handed over.
     pub listener: Option<UnixListener>,
     /// Where the config comes from, for a reload.
@@ -165,6 +167,7 @@ fn start(options: Options, log: &Logger) -> Result<(Running, Day), Error> {
     let api = options.api.enabled.then(|| {
         api::start(api::Options {
             config: options.api,
+            metrics: options.metrics,
             path: api::socket_path(&options.run_dir),
             listener: options.listener,
             handle: running.handle(),

@@ -19,8 +19,9 @@ use super::operations::Operations;
 use super::peer::Peer;
 use super::problem::Refusal;
 use super::server::State;
-use super::{devices, events, groups, life, reload};
+use super::{changes, devices, events, groups, life, reload};
 use crate::Handle;
+use crate::config::MetricsConfig;
 use crate::daemon::reload::Reloader;
 use crate::daemon::signals::Signal;
 use crate::model::{Error, ErrorKind};
@@ -35,6 +36,8 @@ pub(super) struct Api {
     pub(super) reloader: Reloader,
     pub(super) state: watch::Receiver<State>,
     pub(super) operations: Operations,
+    /// `[metrics]`.
+    pub(super) metrics: MetricsConfig,
     /// Places for those who watch events.
     pub(super) watchers: Arc<Semaphore>,
     pub(super) log: Logger,
@@ -73,6 +76,7 @@ pub(super) fn application(
         .wrap(from_fn(admit))
         .configure(life::calls)
         .configure(devices::calls)
+        .configure(changes::calls)
         .configure(groups::calls)
         .configure(events::calls)
         .configure(reload::calls)

@@ -1,4 +1,4 @@
-//! The daemon itself: whether it lives and is ready, how its end goes, operations.
+//! The daemon itself: whether it lives and is ready, its metrics, how its end goes, operations.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use futures::SinkExt;
 
 use super::app::{Api, resource};
 use super::body;
+use super::openapi;
 use super::operations::Reply;
 use super::problem::Refusal;
 use super::query::{Query, segment};
@@ -15,6 +16,7 @@ use super::types::{Health, Phase, Report, ShutdownRequest};
 use crate::config::parse_duration;
 use crate::daemon::signals::Signal;
 use crate::model::{DeviceState, ErrorKind};
+use crate::telemetry;
 
 /// Bounds of a shutdown that may be asked for.
 const SHUTDOWN: std::ops::RangeInclusive<Duration> =
@@ -24,6 +26,8 @@ pub(super) fn calls(app: &mut web::ServiceConfig) {
     app.service(resource("/healthz", [(Method::GET, web::to(ready))]))
         .service(resource("/healthz/ready", [(Method::GET, web::to(ready))]))
         .service(resource("/healthz/live", [(Method::GET, web::to(live))]))
+        .service(resource("/metrics", [(Method::GET, web::to(metrics))]))
+        .service(resource("/openapi.json", [(Method::GET, web::to(description))]))
         .service(resource("/api/v1/report", [(Method::GET, web::to(report))]))
         .service(resource("/api/v1/shutdown", [(Method::POST, web::to(shutdown))]))
         .service(resource("/api/v1/operations", [(Method::GET, web::to(operations))]))
@@ -58,6 +62,18 @@ async fn ready(api: web::Data<Api>, request: HttpRequest) -> Result<HttpResponse
             Err(Refusal::of_kind(ErrorKind::Stopping, "everything is taken down"))
         }
     }
+}
+
+async fn metrics(api: web::Data<Api>, request: HttpRequest) -> Result<HttpResponse, Refusal> {
+    Query::of(&request, &[], &[])?;
+    let snapshot = api.ask(api.handle.snapshot()).await?;
+    let text = telemetry::metrics::render(snapshot, api.metrics.per_device_max);
+    Ok(HttpResponse::Ok().content_type(telemetry::metrics::CONTENT_TYPE).body(text))
+}
+
+async fn description(request: HttpRequest) -> Result<HttpResponse, Refusal> {
+    Query::of(&request, &[], &[])?;
+    Ok(HttpResponse::Ok().content_type("application/json").body(&**openapi::TEXT))
 }
 
 async fn report(api: web::Data<Api>, request: HttpRequest) -> Result<HttpResponse, Refusal> {

@@ -14,11 +14,13 @@
 
 mod app;
 mod body;
+mod changes;
 mod connection;
 mod devices;
 mod events;
 mod groups;
 mod life;
+mod openapi;
 mod operations;
 mod peer;
 mod problem;

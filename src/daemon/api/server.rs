@@ -26,7 +26,7 @@ use super::peer::{self, Allowed, Peer};
 use super::socket::{Rights, Socket};
 use super::types::Phase;
 use crate::Handle;
-use crate::config::ApiConfig;
+use crate::config::{ApiConfig, MetricsConfig};
 use crate::daemon::reload::Reloader;
 use crate::daemon::signals::Signal;
 use crate::model::{Error, ErrorKind, ShutdownReport};
@@ -55,6 +55,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(in crate::daemon) struct Options {
     /// `[api]`.
     pub(in crate::daemon) config: ApiConfig,
+    /// `[metrics]`.
+    pub(in crate::daemon) metrics: MetricsConfig,
     /// Where its socket is, below a lock that this process holds.
     pub(in crate::daemon) path: PathBuf,
     /// A socket that a service manager has handed over, to be used instead.
@@ -122,6 +124,7 @@ pub(in crate::daemon) fn start(options: Options) -> Result<Server, Error> {
                 reloader: options.reloader,
                 state: options.state,
                 operations: Operations::default(),
+                metrics: options.metrics,
                 watchers: Arc::new(Semaphore::new(connections / 4)),
                 log: options.log,
             };

@@ -126,6 +126,40 @@ pub(super) struct Lost {
     pub(super) to: u64,
 }
 
+/// Makes a device larger, or smaller.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResizeRequest {
+    /// Bytes, or text with a unit.
+    #[schema(value_type = super::schema::Size)]
+    pub(super) size: Value,
+    /// Smaller is meant: what is cut off is lost.
+    #[serde(default)]
+    pub(super) shrink: bool,
+}
+
+/// Takes a device's server away while its users wait.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QuiesceRequest {
+    /// How long I/O in flight has to end by itself, as `"1s"`.
+    #[serde(default)]
+    pub(super) within: Option<String>,
+}
+
+/// Serves a quiesced device again. It has no keys.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResumeRequest {}
+
+/// Has a device refuse writes, or take them again.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadOnlyRequest {
+    /// Whether it refuses them.
+    pub(super) read_only: bool,
+}
+
 /// Takes everything down.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

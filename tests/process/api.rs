@@ -1,13 +1,15 @@
 //! The HTTP API: devices, refusals, the daemon's own life, its socket.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 
 use nix::sys::signal::Signal::SIGTERM;
 use serde_json::json;
 
-use crate::support::{Daemon, IN_SERVICE, Scene};
+use crate::http::Api;
+use crate::support::{Daemon, IN_SERVICE, Scene, bare};
 
 #[test]
 fn devices_come_are_described_and_go() {
@@ -279,4 +281,72 @@ fn f07_the_next_daemons_socket_survives_the_end_of_the_one_before() {
     second.says(IN_SERVICE);
     assert_eq!(scene.api().get("/healthz").is(200)["pid"], second.pid().as_raw());
     second.terminate().with_status(0);
+}
+
+#[test]
+fn slow_and_silent_clients_block_nobody_and_are_cut() {
+    let scene = Scene::nulls(1);
+    let daemon = scene.up(&["--set", "api.connections=8"]);
+    let api = scene.api();
+    // Seven of eight places are held by clients that say nothing, or half of it.
+    let mut silent: Vec<_> = (0..7).map(|_| api.connect()).collect();
+    silent[0].write_all(b"GET /healthz HTTP/1.1\r\nhost:").unwrap();
+    for _ in 0..20 {
+        api.get("/healthz").is(200);
+    }
+    // All of them: others wait until the silent ones are cut, and are served then.
+    silent.push(api.connect());
+    api.get("/healthz").is(200);
+    for mut stream in silent {
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 408"), "{rest:?}");
+    }
+    daemon.terminate().with_status(0);
+}
+
+#[test]
+fn a_body_that_does_not_come_is_not_waited_for() {
+    let scene = Scene::nulls(1);
+    let daemon = scene.up(&[]);
+    let json = [("content-type", "application/json"), ("content-length", "100")];
+    scene.api().ask("POST", "/api/v1/devices", &json, None).problem(408, "timeout");
+    daemon.terminate().with_status(0);
+}
+
+#[test]
+fn f89_the_end_does_not_wait_for_clients_that_do_nothing() {
+    let scene = Scene::nulls(2);
+    let daemon = scene.up(&[]);
+    let api = scene.api();
+    let mut half = api.connect();
+    half.write_all(b"POST /api/v1/devices HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n").unwrap();
+    let _silent: Vec<_> = (0..20).map(|_| api.connect()).collect();
+    let began = std::time::Instant::now();
+    daemon.terminate().with_status(0);
+    assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_socket_that_systemd_hands_over_is_used_and_left_there() {
+    let scene = Scene::nulls(1);
+    let path = scene.path("activated.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    // The shell is the process that the daemon becomes, so its number is the right one.
+    let mut command = bare("sh".as_ref());
+    let run = scene.run(&[]);
+    command.current_dir(scene.path("")).stdin(std::os::fd::OwnedFd::from(listener));
+    let script = "exec 3<&0; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
+    command.args(["-c", script, "sh"]).arg(run.get_program()).args(run.get_args());
+    let daemon = Daemon::spawn(&mut command);
+    daemon.says(IN_SERVICE);
+    assert_eq!(Api::at(&path).get("/healthz").is(200)["pid"], daemon.pid().as_raw());
+    assert!(!scene.path("run/ublkd.sock").exists());
+    daemon.terminate().with_status(0);
+    assert!(path.exists());
+
+    let mut command = bare("sh".as_ref());
+    command.current_dir(scene.path(""));
+    command.args(["-c", script, "sh"]).arg(run.get_program()).args(run.get_args());
+    Daemon::spawn(&mut command).ends().with_status(1).saying(&["no Unix stream socket"]);
 }

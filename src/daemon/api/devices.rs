@@ -109,7 +109,7 @@ async fn create(
     let handle = api.handle.clone();
     let subject = Some(name.to_string());
     let work = async move {
-        Ok(match handle.ensure(spec).await? {
+        Ok(match handle.ensure(spec).await.map_err(Refusal::of_create)? {
             Ensured::AlreadySo(device) => Reply::ok(device),
             Ensured::Created(_) => Reply::new(StatusCode::CREATED, handle.describe(&name).await?),
         })
@@ -147,7 +147,7 @@ async fn each(handle: &Handle, specs: Vec<DeviceSpec>) -> Reply {
         match handle.ensure(spec).await {
             Ok(ensured) => item(&ensured),
             Err(error) => {
-                let problem = Refusal::from(error);
+                let problem = Refusal::of_create(error);
                 CreatedItem { name, status: problem.status, problem: Some(problem.document()) }
             }
         }
@@ -159,7 +159,7 @@ async fn each(handle: &Handle, specs: Vec<DeviceSpec>) -> Reply {
 
 /// Devices that were made together.
 pub(super) fn all(made: Result<Vec<Ensured>, Error>) -> Result<Reply, Refusal> {
-    Ok(created(made?.iter().map(item).collect()))
+    Ok(created(made.map_err(Refusal::of_create)?.iter().map(item).collect()))
 }
 
 fn item(ensured: &Ensured) -> CreatedItem {

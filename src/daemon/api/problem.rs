@@ -83,6 +83,17 @@ impl Refusal {
         problem
     }
 
+    /// What kept a device from coming up: a backing file that is not there is a wrong value.
+    pub(super) fn of_create(error: Error) -> Self {
+        let mut problem = Self::from(error);
+        if problem.status == StatusCode::NOT_FOUND {
+            let status = StatusCode::UNPROCESSABLE_ENTITY;
+            problem.status = status.as_u16();
+            problem.title = status.canonical_reason().unwrap_or_default().to_owned();
+        }
+        problem
+    }
+
     /// The document.
     pub(super) fn document(self) -> Problem {
         *self.0

@@ -27,6 +27,10 @@ pub fn device_schema() -> Value {
 fn of_kind(kind: Kind) -> Value {
     match kind {
         Kind::Integer(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::Workers(min, max) => json!({ "oneOf": [
+            { "type": "integer", "minimum": min, "maximum": max },
+            { "const": "auto" },
+        ]}),
         Kind::Size(min, max) => json!({ "oneOf": [
             { "type": "integer", "minimum": min, "maximum": max },
             { "type": "string", "pattern": "^[0-9]+ ?([KMGTPE](iB|B)?|B)?$", "examples": ["64MiB"] },

@@ -27,7 +27,7 @@ fn commands() -> Vec<(String, String)> {
 
 #[test]
 fn every_documented_call_gets_what_the_document_says() {
-    let curl = output(&mut bare("sh".as_ref()).args(["-c", "command -v curl"]));
+    let curl = output(bare("sh".as_ref()).args(["-c", "command -v curl"]));
     let curl = String::from_utf8(curl.stdout).unwrap();
     assert!(!curl.is_empty(), "curl is not there: tests/setup installs it");
     let scene = Scene::nulls(2);

@@ -9,8 +9,8 @@ use utoipa::OpenApi;
 use super::schema::device_keys;
 use super::types::{
     CreateDevices, CreateGroup, Created, Deleted, Devices, Event, GroupDeleted, Groups, Health,
-    Lost, Operation, Operations, Problem, QuiesceRequest, ReadOnlyRequest, Report, ResizeRequest,
-    ResumeRequest, ShutdownRequest,
+    Lost, Operation, Operations, Problem, QuiesceRequest, ReadOnlyRequest, ReloadRequest, Report,
+    ResizeRequest, ResumeRequest, ShutdownRequest,
 };
 use crate::config::device_schema;
 use crate::model::{BusyPolicy, DeviceInfo, DeviceState, GroupInfo, KernelFeatures};
@@ -39,7 +39,7 @@ const DELETE: &[&str] = &["busy", "busy_timeout", "wait", "Prefer"];
 const CHANGED: &[(u16, &str)] = &[(200, "DeviceInfo"), (202, "Operation")];
 
 /// Bodies that may be left out.
-const OPTIONAL: [&str; 3] = ["ShutdownRequest", "QuiesceRequest", "ResumeRequest"];
+const OPTIONAL: [&str; 4] = ["ShutdownRequest", "ReloadRequest", "QuiesceRequest", "ResumeRequest"];
 
 const CALLS: &[Call] = &[
     call("get", "/healthz", "Whether the daemon is ready").gives(&[(200, "Health")]),
@@ -100,6 +100,10 @@ const CALLS: &[Call] = &[
         .gives(&[(200, "Operation")]),
     call("get", "/api/v1/report", "How far a shutdown is, and its report")
         .gives(&[(200, "Report")]),
+    call("post", "/api/v1/reload", "Read the config again and do what has changed in it")
+        .takes(WAIT)
+        .body("ReloadRequest")
+        .gives(&[(200, "ReloadReport"), (202, "Operation")]),
     call("post", "/api/v1/shutdown", "Take everything down and end the daemon")
         .takes(WAIT)
         .body("ShutdownRequest")
@@ -249,6 +253,7 @@ fn parameter(name: &str, in_path: bool) -> Value {
     Problem,
     QuiesceRequest,
     ReadOnlyRequest,
+    ReloadRequest,
     Report,
     ResizeRequest,
     ResumeRequest,
@@ -266,6 +271,10 @@ fn document() -> Value {
     let mut components = json!(components);
     let schemas = &mut components["schemas"];
     schemas["DeviceKeys"] = device_keys(true);
+    schemas["ReloadReport"] = json!({
+        "type": "object",
+        "description": "What a reload did, or would do; docs/operations.md has its keys.",
+    });
     schemas["Size"] = device_schema()["properties"]["size"].take();
     schemas["NewDevice"] = device_keys(false);
     schemas["ShutdownReport"] = json!({

@@ -108,7 +108,7 @@ fn data_goes_to_a_file_and_back() -> TestResult {
 fn f76_a_panic_on_a_sector_is_eio_for_everything_until_the_queue_is_stopped() -> TestResult {
     let queue = queue(8, || {
         async |io: &mut Io| {
-            io.sleep(Duration::from_millis(if io.offset() == 42 * 512 { 20 } else { 60 })).await;
+            io.sleep(Duration::from_millis(if io.offset() == 42 * 512 { 20 } else { 500 })).await;
             assert!(io.offset() != 42 * 512, "sector 42");
             Ok(())
         }

@@ -74,6 +74,13 @@ impl<'a> Terminal<'a> {
 
 impl Drop for Terminal<'_> {
     fn drop(&mut self) {
+        if matches!(self.script.try_wait(), Ok(None)) {
+            // A daemon does not mind that its terminal goes.
+            let pid = std::fs::read_to_string(self.scene.path("pid")).unwrap_or_default();
+            if let Ok(pid) = pid.trim().parse() {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
         let _ = self.script.kill();
         let _ = self.script.wait();
     }

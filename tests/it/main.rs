@@ -4,6 +4,7 @@
 
 mod admission;
 mod asks;
+mod documents;
 mod errors;
 mod faults;
 mod groups;

@@ -34,7 +34,7 @@ mod suggest;
 mod tests;
 mod units;
 
-pub use json_schema::device_schema;
+pub use json_schema::{config_schema, device_schema};
 pub use problem::{ConfigError, Problem};
 pub use request::devices_of_request;
 pub use schema::reference_markdown;

@@ -5,6 +5,7 @@ mod files;
 mod fleets;
 mod layers;
 mod resolved;
+mod schema;
 
 use std::path::Path;
 

@@ -313,3 +313,27 @@ fn names_of_devices_and_groups_are_completed() {
     assert_eq!(offered(&["ublkd", "delete", "--group", "v"]), "vm-7");
     daemon.terminate().with_status(0);
 }
+
+#[test]
+fn live_devices_change_where_the_kernel_can() {
+    let scene = Scene::nulls(1);
+    let daemon = scene.up(&[]);
+    said(&scene, &[&["create", "a", "--recovery"][..], &NULL].concat());
+    assert_eq!(said(&scene, &["resize", "a", "2MiB"]), "device/a resized to 2 MiB\n");
+    assert_eq!(json(&scene, &["describe", "a"])["size"], 2 << 20);
+    ublkd(&scene, &["resize", "a", "1MiB"]).saying(&["shrink"]);
+    assert_eq!(said(&scene, &["resize", "a", "1MiB", "--shrink"]), "device/a resized to 1 MiB\n");
+    assert_eq!(said(&scene, &["quiesce", "a"]), "device/a quiesced\n");
+    assert_eq!(said(&scene, &["wait", "a", "--for", "quiesced"]), "device/a quiesced\n");
+    assert_eq!(said(&scene, &["resume", "a"]), "device/a resumed\n");
+    let features = json(&scene, &["features"]);
+    assert_eq!((&features["driver"], &features["resize"]), (&"sim".into(), &true.into()));
+    assert!(said(&scene, &["features"]).contains("quiesce"));
+    daemon.terminate().with_status(0);
+
+    let scene = Scene::nulls(1);
+    let daemon = scene.up(&["--sim-kernel", "6.12"]);
+    ublkd(&scene, &["resize", "d0", "2MiB"]).with_status(REFUSED).saying(&["6.16"]);
+    ublkd(&scene, &["quiesce", "d0"]).with_status(REFUSED).saying(&["d0"]);
+    daemon.terminate().with_status(0);
+}

@@ -36,6 +36,12 @@ impl Layer {
         let table = self.0.entry(section).or_default();
         table.insert(key.name.to_owned(), Value::new(Some(&origin), value));
     }
+
+    /// Whether it says that devices come over the API, and does not merely leave it at that.
+    pub(super) fn wants_api(&self) -> bool {
+        let enabled = self.0.get(&Section::Api).and_then(|table| table.get("enabled"));
+        enabled.is_some_and(|value| value.clone().into_bool().unwrap_or_default())
+    }
 }
 
 impl Source for Layer {

@@ -11,7 +11,7 @@
 //! `docs/configuration.md` has every key and the rules.
 //!
 //! Invariants: nothing here starts, opens for writing, or reads the process's environment (it is
-//! handed in); a [`Config`] has at least one device and no two that conflict; every problem has a
+//! handed in); no two devices of a [`Config`] conflict; every problem has a
 //! place and says what is allowed.
 
 mod conflict;
@@ -66,6 +66,10 @@ pub struct Config {
     /// All devices, fleets expanded, in the order of the files.
     pub devices: Vec<ConfiguredDevice>,
 }
+
+const NO_CONFIG: &str = "no config was given: expected a file called *.toml or a directory of them";
+const NO_DEVICE: &str = "no device is configured: expected at least one [[device]], or under [api] \
+                         enabled = true if all come over the API";
 
 /// A device and where it was configured.
 #[derive(Debug, Clone, PartialEq)]
@@ -159,10 +163,11 @@ impl Sources {
         layers.push(layers::flags(&self.flags, last + 2, &mut problems));
         if entries.is_empty() && problems.is_empty() {
             let message = match files.is_empty() {
-                true => "no config was given: expected a file called *.toml or a directory of them",
-                false => "no device is configured: expected at least one [[device]]",
+                true => Some(NO_CONFIG),
+                // A file that lost its devices by accident must not take them all down in a reload.
+                false => (!layers.iter().any(layers::Layer::wants_api)).then_some(NO_DEVICE),
             };
-            problems.push(Problem::new(&Place::nowhere(), "", message));
+            problems.extend(message.map(|text| Problem::new(&Place::nowhere(), "", text)));
         }
 
         let typed = layers::merge(layers).and_then(|settings| {

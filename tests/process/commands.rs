@@ -337,3 +337,14 @@ fn live_devices_change_where_the_kernel_can() {
     ublkd(&scene, &["quiesce", "d0"]).with_status(REFUSED).saying(&["d0"]);
     daemon.terminate().with_status(0);
 }
+
+#[test]
+fn a_config_without_devices_serves_those_of_the_api_and_a_reload_leaves_them() {
+    let scene = Scene::nulls(0);
+    scene.write("ublkd.toml", "[api]\nenabled = true\n");
+    let daemon = scene.up(&[]);
+    said(&scene, &[&["create", "a"][..], &NULL].concat());
+    said(&scene, &["reload"]);
+    assert_eq!(scene.links(), ["a"]);
+    daemon.terminate().with_status(0);
+}

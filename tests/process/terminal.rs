@@ -165,6 +165,24 @@ fn a_signal_ends_it_and_the_terminal_is_given_back() {
 }
 
 #[test]
+fn top_ends_when_its_terminal_goes() {
+    let scene = Scene::nulls(1);
+    let daemon = scene.up(&[]);
+    let mut top = Terminal::top(&scene);
+    top.shows("d0");
+    let pid = std::fs::read_to_string(scene.path("pid")).unwrap();
+    // As a terminal's window that is killed: nobody tells `top`.
+    top.script.kill().unwrap();
+    let state = format!("/proc/{}/stat", pid.trim());
+    eventually("top ends", || {
+        let stat = std::fs::read_to_string(&state).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z ")
+    });
+    drop(top);
+    daemon.terminate().with_status(0);
+}
+
+#[test]
 fn a_daemon_that_goes_away_is_told_and_one_that_comes_back_is_shown() {
     let scene = Scene::nulls(2);
     let first = scene.up(&[]);

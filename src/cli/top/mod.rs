@@ -13,11 +13,13 @@ mod state;
 mod view;
 
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, poll};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -31,8 +33,8 @@ use crate::sys;
 use sample::{Sample, rows};
 use state::State;
 
-/// How long a key or a signal may take to be noticed.
-const TICK: Duration = Duration::from_millis(100);
+/// How long a signal or a look may take to be noticed, in milliseconds.
+const TICK: u16 = 100;
 
 /// Least time between two looks.
 const OFTENEST: Duration = Duration::from_millis(100);
@@ -98,8 +100,10 @@ impl Screen {
         while !ended.load(Ordering::Relaxed) {
             self.0.draw(|frame| view::draw(frame, &mut state))?;
             let mut quit = false;
-            // A size that has changed wakes it, too.
-            if event::poll(TICK)?
+            if !waits() {
+                break;
+            }
+            if event::poll(Duration::ZERO)?
                 && let Event::Key(key) = event::read()?
                 && key.kind != KeyEventKind::Release
             {
@@ -121,9 +125,20 @@ impl Screen {
     }
 }
 
+/// Waits for a key, a signal (as of a new size) or the next look; `false` when nobody is at the
+/// terminal any more. Who is not of its session gets no signal then, and the library would read the
+/// end of it again and again, without end.
+fn waits() -> bool {
+    let stdin = io::stdin();
+    let mut terminal = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    let waited = poll(&mut terminal, TICK);
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    !(waited.is_ok() && terminal[0].revents().is_some_and(|events| events.intersects(gone)))
+}
+
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Prints what goes wrong; there is nothing else to be done.
-        ratatui::restore();
+        // A terminal that is gone needs it no more, and there is nobody to be told.
+        let _ = ratatui::try_restore();
     }
 }

@@ -86,7 +86,23 @@ fn f81_an_unreadable_file_is_told() {
 fn f81_no_config_and_no_device_are_told() {
     let fixture = Fixture::new(&[("x.toml", "# nothing here yet\n[log]\n")]);
     assert_snapshot!(fixture.refused(&Sources::new()), @"no config was given: expected a file called *.toml or a directory of them");
-    assert_snapshot!(fixture.refused(&fixture.sources(&["x.toml"])), @"no device is configured: expected at least one [[device]]");
+    assert_snapshot!(fixture.refused(&fixture.sources(&["x.toml"])), @"no device is configured: expected at least one [[device]], or under [api] enabled = true if all come over the API");
+}
+
+#[test]
+fn no_device_is_fine_where_the_config_says_that_all_come_over_the_api() {
+    let fixture = Fixture::new(&[
+        ("on.toml", "[api]\nenabled = true\n"),
+        ("off.toml", "[api]\nenabled = false\n"),
+        ("silent.toml", "[api]\nconnections = 64\n"),
+    ]);
+    assert!(fixture.sources(&["on.toml"]).load().expect("a config").devices.is_empty());
+    for refused in ["off.toml", "silent.toml"] {
+        assert!(
+            fixture.refused(&fixture.sources(&[refused])).starts_with("no device"),
+            "{refused}"
+        );
+    }
 }
 
 #[test]

@@ -68,6 +68,11 @@ fn served(body: &Body) -> Result<DeviceId, (Event, Error)> {
     let unsupported =
         |text, hint| Err((Event::Declined, Error::new(ErrorKind::Unsupported, text).hint(hint)));
     match parts.id {
+        // Linux 7.3 fails what comes to a quiesced batch device with EIO, where it shall wait.
+        Some(_) if parts.features.has(Features::QUIESCE.with(Features::BATCH_IO)) => unsupported(
+            "it was made with batch, and the kernel fails the I/O of a quiesced batch device",
+            "make it with batch = false",
+        ),
         Some(id) if parts.features.has(Features::QUIESCE) => Ok(id),
         Some(_) if body.spec().recovery() => {
             unsupported("the kernel cannot quiesce a device", "Linux 6.16 and newer can")

@@ -200,6 +200,20 @@ fn what_cannot_be_quiesced_serves_on() {
 }
 
 #[test]
+fn a_batch_device_is_not_quiesced_since_the_kernel_would_fail_its_io() {
+    Plan::default().run(|house| async move {
+        let builder = DeviceSpec::builder(name("d0"), TargetSpec::Null { size: MIB });
+        let spec = builder.recovery(true).batch(true).build().unwrap();
+        let id = house.handle.create(spec).await.unwrap().id;
+        let refused = house.handle.quiesce(&name("d0"), SOON).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        assert!(refused.to_string().contains("batch = false"), "{refused}");
+        assert_eq!(state(&house).await, DeviceState::Live);
+        assert!(read(&house.sim.disk(id).unwrap()).await.is_ok());
+    });
+}
+
+#[test]
 fn f43_a_busy_recovery_is_tried_again_and_one_that_stays_so_leaves_it_quiesced() {
     Plan::faults("start_recovery#0@1-20: EBUSY; start_recovery#1: EBUSY").run(|house| async move {
         let (handle, d1) = (&house.handle, name("d1"));

@@ -389,10 +389,12 @@ impl Body {
         let history = self.history.borrow();
         let spec = self.spec();
         let queues = parts.made.unwrap_or(spec.queues());
+        // Of a failed device nothing is there: its number may be another one's by now.
+        let id = parts.id.filter(|_| history.state != DeviceState::Failed);
         DeviceInfo {
             name: self.name().clone(),
-            id: parts.id,
-            path: parts.id.map(DeviceId::block_path),
+            id,
+            path: id.map(DeviceId::block_path),
             state: history.state,
             stage: history.stage,
             target: spec.target().kind().to_owned(),

@@ -51,7 +51,7 @@ impl Handler<Describe> for Supervisor {
         let env = Rc::clone(&self.env);
         Box::pin(async move {
             let body = body?;
-            let holders = match body.id() {
+            let holders = match body.info().id {
                 Some(id) => env.driver.holders(id).await,
                 None => Vec::new(),
             };

@@ -90,6 +90,8 @@ fn f14_the_next_device_of_that_number_is_not_deleted() {
             assert_eq!(a.state, DeviceState::Failed, "{a:?}");
 
             handle.create(null_with_id("b", ID.0)).await.unwrap();
+            let a = handle.describe(&name("a")).await.unwrap().unwrap();
+            assert_eq!((a.id, a.path), (None, None), "they are of b now");
             let deleted = handle.delete(&name("a")).await.unwrap();
             assert!(matches!(deleted, DeleteOutcome::Ended(_)));
             settle().await;

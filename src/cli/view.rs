@@ -47,6 +47,8 @@ pub(super) struct Device {
 /// Why a request failed: what is told of a problem document (RFC 9457).
 #[derive(Debug, Deserialize)]
 pub(super) struct Problem {
+    #[serde(default)]
+    pub(super) status: Option<u16>,
     pub(super) kind: String,
     pub(super) detail: String,
     #[serde(default)]

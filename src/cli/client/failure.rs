@@ -9,6 +9,9 @@ use crate::cli::view::Problem;
 use crate::daemon::ExitStatus;
 use crate::model::{Error, ErrorKind};
 
+/// The HTTP status of a value that is not allowed.
+const UNPROCESSABLE: u16 = 422;
+
 /// A failed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -37,6 +40,8 @@ impl Failure {
             }
         }
         let status = match status_of(&problem.kind) {
+            // A backing that is not there: a wrong value, not a device that is unknown.
+            ExitStatus::NotFound if problem.status == Some(UNPROCESSABLE) => ExitStatus::Usage,
             // Not so much how it went wrong matters as that something is there.
             ExitStatus::RunFailed | ExitStatus::Timeout if !problem.left.is_empty() => {
                 ExitStatus::Left
@@ -125,6 +130,13 @@ mod tests {
         let failure = Failure::of_problem(&left).expect("a problem");
         let text = "it is held; wait\n  id 7";
         assert_eq!((failure.to_string().as_str(), failure.status), (text, ExitStatus::Left));
+
+        // A file that is not there is a wrong value; 5 is for devices and groups.
+        let mut missing = problem("not_found", "cannot find \"/img\"");
+        for (http, status) in [(404, ExitStatus::NotFound), (422, ExitStatus::Usage)] {
+            missing["status"] = http.into();
+            assert_eq!(Failure::of_problem(&missing).map(|failure| failure.status), Some(status));
+        }
 
         for none in [json!({}), json!([1]), json!("text"), json!({"detail": 7}), Value::Null] {
             assert_eq!(Failure::of_problem(&none), None, "{none}");

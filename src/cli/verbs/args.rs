@@ -209,8 +209,9 @@ pub(in crate::cli) struct List {
     #[arg(long, value_name = "TARGET")]
     pub(super) target: Option<String>,
 
+    // Not in conflict with the socket: that may come from the environment, for the other commands.
     /// Ask the kernel, not a daemon: nothing is missed.
-    #[arg(long, conflicts_with_all = ["state", "group", "labels", "target", "socket", "within"])]
+    #[arg(long, conflicts_with_all = ["state", "group", "labels", "target", "within"])]
     pub(in crate::cli) kernel: bool,
 
     /// Where a daemon keeps its links, for the names of --kernel.

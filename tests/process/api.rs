@@ -79,6 +79,10 @@ fn whatever_is_refused_is_a_problem_document() {
     api.ask("POST", "/api/v1/devices", &text, None).problem(415, "media_type");
     api.ask("POST", "/api/v1/devices", &[], None).problem(400, "malformed");
     api.post("/api/v1/devices", &json!([])).problem(422, "invalid");
+    let unknown_key = json!({"size": "1MiB", "grow": true});
+    let problem = api.post("/api/v1/devices/d0/resize", &unknown_key).problem(422, "invalid");
+    assert_eq!(problem["type"], "urn:ublkd:problem:invalid");
+    assert_eq!(problem["title"], "Unprocessable Entity");
     api.get("/api/v1/devices/.hidden").problem(422, "invalid");
     api.get("/api/v1/operations/77").problem(404, "not_found");
     let large = json!({ "name": "x".repeat(5 << 20) });

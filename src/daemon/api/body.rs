@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::problem::Refusal;
+use crate::model::ErrorKind;
 
 /// Largest body: some ten thousand devices.
 const MAX_BYTES: usize = 4 << 20;
@@ -40,10 +41,7 @@ pub(super) async fn json<T: DeserializeOwned>(
     match serde_json::from_slice(&bytes) {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_data() => {
-            let mut problem = Refusal::malformed(format!("the body: {error}"));
-            problem.status = StatusCode::UNPROCESSABLE_ENTITY.as_u16();
-            problem.kind = "invalid".to_owned();
-            Err(problem)
+            Err(Refusal::of_kind(ErrorKind::Invalid, format!("the body: {error}")))
         }
         Err(error) => Err(Refusal::malformed(format!("the body is no JSON: {error}"))),
     }

@@ -192,9 +192,8 @@ impl Reader<'_> {
             format!("is not UTF-8 in line {}: expected TOML, which is always UTF-8", line + 1)
         })?;
         if text.trim().is_empty() {
-            return Err(
-                "is empty: expected [[device]], [defaults], [supervisor], [log] or [api]".into()
-            );
+            let expected = "[[device]], [defaults], [supervisor], [log], [metrics] or [api]";
+            return Err(format!("is empty: expected {expected}"));
         }
         let absolute = std::path::absolute(path).map_err(|e| cannot("locate", path, &e))?;
         // Paths in reports and JSON are text.

@@ -50,8 +50,8 @@ fn f81_what_cannot_be_a_config_is_told_with_what_was_expected() {
     ]);
     assert_snapshot!(fixture.refused(&sources), @r"
     DIR/missing.toml: cannot open it: No such file or directory (os error 2)
-    DIR/empty.toml: is empty: expected [[device]], [defaults], [supervisor], [log] or [api]
-    DIR/blank.toml: is empty: expected [[device]], [defaults], [supervisor], [log] or [api]
+    DIR/empty.toml: is empty: expected [[device]], [defaults], [supervisor], [log], [metrics] or [api]
+    DIR/blank.toml: is empty: expected [[device]], [defaults], [supervisor], [log], [metrics] or [api]
     DIR/x.yaml: is no config: expected a file called *.toml or a directory of them
     DIR/dir: holds no config: expected at least one file called *.toml in it
     DIR/missing: cannot find it: No such file or directory (os error 2)

@@ -273,6 +273,14 @@ fn a_reload_is_told_before_it_is_done() {
 }
 
 #[test]
+fn a_shutdown_that_runs_out_of_its_time_still_gives_its_report() {
+    let scene = Scene::nulls(1);
+    let daemon = scene.up(&["--fault", "stop: hang"]);
+    ublkd(&scene, &["shutdown", "--within", "1s"]).with_status(LEFT).saying(&["left: d0"]);
+    daemon.ends().with_status(LEFT);
+}
+
+#[test]
 fn a_shutdown_tells_what_became_of_the_devices() {
     let scene = Scene::nulls(3);
     let daemon = scene.up(&[]);

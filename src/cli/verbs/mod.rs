@@ -32,6 +32,9 @@ pub(super) const SOCKET: &str = "/run/ublkd/ublkd.sock";
 const QUESTION: Duration = Duration::from_secs(10);
 const CHANGE: Duration = Duration::from_secs(60);
 
+/// How much later than the end of a shutdown's time its report may come.
+const REPORT: Duration = Duration::from_secs(5);
+
 /// The longest `shutdown_timeout` that a config may have.
 const LONGEST_END: Duration = Duration::from_secs(3600);
 
@@ -50,9 +53,10 @@ impl Connection {
         self.within.unwrap_or(CHANGE)
     }
 
-    /// How long an end may take: the daemon knows its own bound, and keeps it.
+    /// How long an end may take: the daemon knows its own bound, and keeps it. Its report, which
+    /// says what was left, comes after that bound.
     fn end(&self) -> Duration {
-        self.within.unwrap_or(LONGEST_END)
+        self.within.map_or(LONGEST_END, |within| within.saturating_add(REPORT))
     }
 }
 

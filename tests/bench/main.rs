@@ -9,7 +9,7 @@
 
 use std::hint::black_box;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::StreamExt;
@@ -58,15 +58,16 @@ fn admission(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     let running = supervisor(|b| b.workers(1).mailbox(1).command_timeout(DAY), "add: hang");
     let handle = running.handle();
-    let waits: Vec<_> = (0..2)
-        .map(|n| {
-            let handle = handle.clone();
-            std::thread::spawn(move || block_on(handle.create(null(n))))
-        })
-        .collect();
-    // One runs and never ends, one waits.
-    while handle.waiting() == 0 || block_on(handle.list()).unwrap().is_empty() {
-        std::thread::sleep(Duration::from_millis(1));
+    // One runs and never ends; then one waits, and has the only place.
+    let mut waits = Vec::new();
+    for waiting in 0..2 {
+        let asking = handle.clone();
+        waits.push(std::thread::spawn(move || block_on(asking.create(null(waiting)))));
+        let bound = Instant::now() + Duration::from_secs(10);
+        while handle.waiting() != waiting || block_on(handle.list()).unwrap().len() <= waiting {
+            assert!(Instant::now() < bound, "create {waiting} was not taken up");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
     let spec = null(MANY);
     group.bench_function("refused", |b| {

@@ -211,6 +211,18 @@ fn waiting_for_what_cannot_come_ends_at_once() {
 }
 
 #[test]
+fn of_several_devices_each_is_looked_at_whatever_the_first_is() {
+    let scene = Scene::nulls(1);
+    let daemon = scene.up(&[]);
+    let ended = ublkd(&scene, &["describe", "none", "d0", "-o", "name"]).with_status(NOT_FOUND);
+    assert_eq!(ended.stdout, "device/d0\n");
+    let wait = ["wait", "none", "d0", "--within", "300ms"];
+    let ended = ublkd(&scene, &wait).with_status(TIMEOUT).saying(&["none is absent"]);
+    assert_eq!(ended.stdout, "device/d0 live\n");
+    daemon.terminate().with_status(0);
+}
+
+#[test]
 fn events_tell_every_change_once_and_in_order_and_go_on_where_they_stopped() {
     let scene = Scene::nulls(1);
     let daemon = scene.up(&[]);

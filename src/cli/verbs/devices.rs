@@ -11,6 +11,7 @@ use crate::cli::client::{Call, Client, Failure, encoded};
 use crate::cli::output::{Output, Shown};
 use crate::cli::render::{self, Extent};
 use crate::cli::view::Device;
+use crate::daemon::ExitStatus;
 
 /// Devices that the daemon is asked for at once.
 const PAGE: usize = 1000;
@@ -87,16 +88,25 @@ pub(super) fn list(args: &List) -> Result<(), Failure> {
 pub(super) fn describe(args: &Describe) -> Result<(), Failure> {
     let at = &args.ask.at;
     let client = at.client()?;
-    let devices: Result<Vec<_>, _> =
-        args.names.iter().map(|name| one(&client, at, name.as_str())).collect();
-    let devices = devices?;
+    let (mut devices, mut failures) = (Vec::new(), Vec::new());
+    for name in &args.names {
+        match one(&client, at, name.as_str()) {
+            Ok(device) => devices.push(device),
+            // Nobody is there; the others would say the same.
+            Err(failure) if failure.status == ExitStatus::NoDaemon => return Err(failure),
+            Err(failure) => failures.push(failure),
+        }
+    }
     let people = |_| devices.iter().map(render::description).collect::<Vec<_>>().join("\n");
-    let value = match devices.as_slice() {
-        [device] => device.clone(),
-        devices => json!({ "items": devices }),
+    let value = match (devices.as_slice(), args.names.as_slice()) {
+        ([device], [_]) => device.clone(),
+        // A single device that failed has no value.
+        ([], [_]) => return Failure::all(failures),
+        (devices, _) => json!({ "items": devices }),
     };
     let shown = Shown { value: &value, names: named(&devices), people: &people };
-    Output::show(args.ask.output, &shown)
+    Output::show(args.ask.output, &shown)?;
+    Failure::all(failures)
 }
 
 /// One device.

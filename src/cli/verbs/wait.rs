@@ -20,9 +20,18 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(super) fn wait(args: &Wait) -> Result<(), Failure> {
     let client = args.ask.at.client()?;
     let end = Instant::now() + args.ask.at.change();
-    let mut devices = Vec::new();
+    let (mut devices, mut names, mut failures) = (Vec::new(), Vec::new(), Vec::new());
     for name in &args.names {
-        let device = wait_for(&client, args, name, end)?;
+        let device = match wait_for(&client, args, name, end) {
+            Ok(device) => device,
+            // Nobody is there; the others would say the same.
+            Err(failure) if failure.status == ExitStatus::NoDaemon => return Err(failure),
+            // The others are told all the same; when the time is over, as they are then.
+            Err(failure) => {
+                failures.push(failure);
+                continue;
+            }
+        };
         if matches!(args.ask.output, None | Some(Output::Wide)) {
             print(&format!(
                 "device/{name} {}\n",
@@ -30,13 +39,14 @@ pub(super) fn wait(args: &Wait) -> Result<(), Failure> {
             ))?;
         }
         devices.push(device);
+        names.push(format!("device/{name}"));
     }
-    if matches!(args.ask.output, None | Some(Output::Wide)) {
-        return Ok(());
+    if !matches!(args.ask.output, None | Some(Output::Wide)) && !names.is_empty() {
+        let (value, names) = (json!({ "items": &devices }), names.into_iter());
+        let shown = Shown { value: &value, names, people: &|_| String::new() };
+        Output::show(args.ask.output, &shown)?;
     }
-    let value = json!({ "items": &devices });
-    let names = args.names.iter().map(|name| format!("device/{name}"));
-    Output::show(args.ask.output, &Shown { value: &value, names, people: &|_| String::new() })
+    Failure::all(failures)
 }
 
 /// The device when it is as it shall be; null when it shall not be and is not.

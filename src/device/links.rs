@@ -42,7 +42,10 @@ impl Links {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => symlink(id.block_path(), &fresh).and_then(|()| fs::rename(&fresh, &path)),
         };
-        made.map_err(|e| Error::from_io(&e, format!("cannot link {}", path.display())))
+        made.map_err(|e| {
+            Error::from_io(&e, format!("cannot link {}", path.display()))
+                .hint("supervisor.run_dir has to have room and to be writable for ublkd")
+        })
     }
 
     pub(crate) fn unlink(&self, name: &DeviceName, id: DeviceId) -> Result<(), Error> {

@@ -144,7 +144,7 @@ impl Handler<Ensure> for Supervisor {
         };
         let keys = spec.differences(&body.spec());
         if !keys.is_empty() {
-            let text = format!("a device of that name is there with another {}", keys.join(", "));
+            let text = format!("a device of that name is there and differs in {}", keys.join(", "));
             let error = Error::new(ErrorKind::Exists, text).device(spec.name());
             let error = error.hint("delete it first, or choose another name");
             return Box::pin(async move { Err(error) });

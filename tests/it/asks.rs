@@ -29,7 +29,7 @@ fn an_ensure_makes_finds_waits_or_says_what_differs() {
         assert_eq!(info.state, DeviceState::Live, "it did not wait");
         let error = handle.ensure(larger("d0")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Exists);
-        assert!(error.to_string().contains("another size"), "{error}");
+        assert!(error.to_string().contains("differs in size"), "{error}");
         assert_eq!(handle.create(null("d0")).await.unwrap_err().kind(), ErrorKind::Exists);
     });
 }

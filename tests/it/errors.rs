@@ -100,6 +100,7 @@ fn f92_a_link_that_cannot_be_made_is_told_with_its_path_and_the_start_is_undone(
         let errno = (libc::ENOENT, "ENOENT", ErrorKind::NotFound);
         check(&error, "link: cannot link", errno);
         assert!(error.to_string().contains(links.join("vol").to_str().unwrap()), "{error}");
+        assert!(error.to_string().contains("supervisor.run_dir"), "{error}");
         settle().await;
         assert_eq!(house.sim.snapshot().devices.len(), 1, "{}", house.sim.snapshot());
         // A link that somebody else removed is no trouble.

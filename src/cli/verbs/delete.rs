@@ -30,9 +30,13 @@ fn query(args: &Delete) -> String {
     if keys.is_empty() { String::new() } else { format!("?{}", keys.join("&")) }
 }
 
-/// How a device ended, in a word or two.
+/// How a device ended, in a few words. One that had failed is as deleted as any other.
 fn word(deleted: &Value) -> String {
-    deleted["outcome"].as_str().unwrap_or("deleted").replace('_', " ")
+    match deleted["outcome"].as_str() {
+        None => "deleted".to_owned(),
+        Some(before @ ("failed" | "panicked")) => format!("deleted (it had {before})"),
+        Some(outcome) => outcome.replace('_', " "),
+    }
 }
 
 fn delete_group(args: &Delete, group: &str) -> Result<(), Failure> {
@@ -80,5 +84,6 @@ mod tests {
     fn outcomes_are_words() {
         assert_eq!(word(&json!({"outcome": "already_gone"})), "already gone");
         assert_eq!(word(&json!({})), "deleted");
+        assert_eq!(word(&json!({"outcome": "failed"})), "deleted (it had failed)");
     }
 }

@@ -213,7 +213,11 @@ impl Body {
     /// That something cannot be done now.
     pub(super) fn not_in_this_state(&self) -> Error {
         let text = format!("it is {}, and this cannot be done then", self.state());
-        Error::new(ErrorKind::Busy, text).device(self.name())
+        let error = Error::new(ErrorKind::Busy, text).device(self.name());
+        match self.state() {
+            DeviceState::Quiesced | DeviceState::Stalled => error.hint("resume it first"),
+            _ => error,
+        }
     }
 
     pub(super) fn put_queues(&self, queues: Box<dyn QueueSet>) {
@@ -391,12 +395,16 @@ impl Body {
         let queues = parts.made.unwrap_or(spec.queues());
         // Of a failed device nothing is there: its number may be another one's by now.
         let id = parts.id.filter(|_| history.state != DeviceState::Failed);
+        let left = history.outcome.as_ref().and_then(|outcome| outcome.error.as_ref());
+        let error = history.error.as_ref().or(history.pending.as_ref()).or(left);
+        // What has ended is in no stage; what it ended in is the one to know.
+        let ended_in = error.and_then(Error::stage).filter(|_| history.state.is_final());
         DeviceInfo {
             name: self.name().clone(),
             id,
             path: id.map(DeviceId::block_path),
             state: history.state,
-            stage: history.stage,
+            stage: ended_in.unwrap_or(history.stage),
             target: spec.target().kind().to_owned(),
             size: parts.geometry.map(|g| g.size),
             queues: queues.count,
@@ -407,7 +415,7 @@ impl Body {
             tids: parts.queues.as_ref().map(|q| q.tids()).unwrap_or_default(),
             since_s: history.state_since.elapsed().as_secs_f64(),
             io: parts.queues.as_ref().map_or_else(IoStats::default, |q| q.stats()),
-            error: history.error.as_ref().or(history.pending.as_ref()).map(ToString::to_string),
+            error: error.map(ToString::to_string),
             group: spec.group().cloned(),
             labels: spec.labels().clone(),
             origin: spec.origin(),

@@ -50,6 +50,7 @@ fn f91_f92_what_keeps_a_device_from_starting_is_told_with_device_step_and_errno(
                 // The same is known to whoever asks later, and in the report.
                 let known = house.handle.describe(&name("vol")).await.unwrap().unwrap();
                 assert_eq!(known.error, Some(error.to_string()));
+                assert_eq!(Some(known.stage), error.stage());
                 let report = house.handle.shutdown(Duration::from_secs(60)).await.unwrap();
                 let told = report.devices[0].error.as_ref().unwrap();
                 assert_eq!(told.to_string(), error.to_string());
@@ -78,7 +79,12 @@ fn f91_f92_what_goes_wrong_in_a_teardown_is_told_the_same_way() {
                 house.handle.create(null("vol")).await.unwrap();
                 let deleted = house.handle.delete(&name("vol")).await.unwrap();
                 let DeleteOutcome::Ended(outcome) = deleted else { panic!("it was there") };
-                check(outcome.error.as_ref().unwrap(), step, errno);
+                let error = outcome.error.as_ref().unwrap();
+                check(error, step, errno);
+                if !outcome.left.is_empty() {
+                    let known = house.handle.describe(&name("vol")).await.unwrap().unwrap();
+                    assert_eq!(known.error, Some(error.to_string()));
+                }
                 settle().await;
                 let left = house.sim.snapshot();
                 assert_eq!(left.is_empty(), outcome.left.is_empty(), "{point}: {left}");

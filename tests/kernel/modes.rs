@@ -149,7 +149,8 @@ fn a_mode_that_the_kernel_lacks_is_refused_by_name_and_not_picked() -> Outcome {
             "[[device]]\nname = \"{name}\"\n{lines}\ndata = \"{data}\"\nbatch = {batch}"
         );
     }
-    let daemon = guest.start(&config)?;
+    let mut daemon = guest.launch(&[], &config, &[])?;
+    assert_eq!(daemon.in_service()?, (1, lacking.len() as u64));
     guest.sh("dd if=/dev/zero of=run/by-name/auto bs=64k count=8 oflag=direct status=none")?;
     let ended = daemon.stop()?;
     println!("{} of the modes are not there", lacking.len());

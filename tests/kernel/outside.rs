@@ -163,18 +163,19 @@ fn f52_a_daemon_that_is_killed_under_load_leaves_devices_that_can_be_deleted() -
             Process::new("fio")
                 .args(["--name=load", "--rw=randrw", "--bs=4k", "--iodepth=32", "--direct=1"])
                 .args(["--time_based", "--runtime=60", "--size=16M", "--ioengine=libaio"])
-                .arg(filename)
+                // A node that is gone must not come back as a file.
+                .args(["--allow_file_create=0", &filename])
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()?,
         );
     }
     let (first, second) = (daemon.id("vol-0")?, daemon.id("vol-1")?);
-    let reads = || {
-        let stat = fs::read_to_string(format!("/sys/block/ublkb{second}/stat")).unwrap_or_default();
+    let reads = |id| {
+        let stat = fs::read_to_string(format!("/sys/block/ublkb{id}/stat")).unwrap_or_default();
         stat.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
     };
-    assert!(until(Duration::from_secs(30), || reads() > 100));
+    assert!(until(Duration::from_secs(60), || reads(first) > 100 && reads(second) > 100));
     daemon.signal(Signal::SIGKILL)?;
     delete_from_outside(first)?;
     let ended = daemon.wait()?;

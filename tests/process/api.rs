@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 
 use nix::sys::signal::Signal::SIGTERM;
 use serde_json::json;
@@ -353,4 +354,27 @@ fn a_socket_that_systemd_hands_over_is_used_and_left_there() {
     command.current_dir(scene.path(""));
     command.args(["-c", script, "sh"]).arg(run.get_program()).args(run.get_args());
     Daemon::spawn(&mut command).ends().with_status(1).saying(&["no Unix stream socket"]);
+}
+
+/// Needs root, which alone can be somebody else.
+#[test]
+fn who_is_not_allowed_is_refused_whatever_the_mode_and_told_in_the_log() {
+    const NOBODY: &str = "65534";
+    let open = "[api]\nmode = \"0666\"\n";
+    for (allow, status) in [("", "403"), ("allow = \"65534\"\n", "200")] {
+        let scene = Scene::nulls(1);
+        let devices = fs::read_to_string(scene.path("ublkd.toml")).unwrap();
+        scene.write("ublkd.toml", &format!("{open}{allow}{devices}"));
+        let daemon = scene.up(&[]);
+        for folder in ["", "run"] {
+            fs::set_permissions(scene.path(folder), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let mut asking = bare(Path::new("setpriv"));
+        asking.args(["--reuid", NOBODY, "--clear-groups", "curl", "--silent", "--max-time", "10"]);
+        asking.args(["--output", "/dev/null", "--write-out", "%{http_code}", "--unix-socket"]);
+        asking.arg(scene.path("run/ublkd.sock")).arg("http://ublkd/api/v1/devices");
+        assert_eq!(String::from_utf8_lossy(&asking.output().unwrap().stdout), status);
+        let ended = daemon.terminate().with_status(0);
+        assert_eq!(ended.lines(NOBODY).is_empty(), status == "200", "{allow:?}");
+    }
 }

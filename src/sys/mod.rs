@@ -4,7 +4,7 @@
 //! ```text
 //!   Arena ── Buffer, one a tag ──┐
 //!   Doorbell ── Waker, one a task┼──> Ring ── Operation (a future) ──> Completion
-//!   thread::spawn, blocking      │      one thread owns it
+//!   thread::spawn, blocking, join │      one thread owns it
 //!
 //!   SharedMemory, file locks, block sizes of disks ──> the targets
 //!   Host (a root folder) ──> limits, devices, holders of a disk
@@ -22,6 +22,7 @@ pub mod file_lock;
 pub mod handover;
 pub mod holders;
 pub mod host;
+pub mod join;
 pub mod limits;
 pub mod panic;
 pub mod ring;

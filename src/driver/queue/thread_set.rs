@@ -2,16 +2,15 @@
 //!
 //! ```text
 //!   start ──> thread ── ready (oneshot) ──> ready()
-//!             thread ── exit  (oneshot) ──> join() ── all told ──> a thread that joins them
+//!             thread ── exit  (oneshot) ──> join() ── all told ──> joined(), on another thread
 //! ```
 //!
 //! Invariants: what goes wrong with one queue, even that its thread cannot be started, shows in
-//! `ready` at once; every thread that was started is joined by `join`, and by a thread of its own,
+//! `ready` at once; every thread that was started is joined by `join`, and not on the caller's thread,
 //! since one that still has work in the kernel may take its time to end; dropping the set asks
 //! the threads to end and does not wait.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
@@ -23,7 +22,8 @@ use futures::future::LocalBoxFuture;
 use super::{Port, PortSetup, QueueEvent};
 use crate::driver::{QueueSet, ServePlan};
 use crate::model::{Error, ErrorKind, IoStats, QueueExit, QueueExitCause, QueueId};
-use crate::sys::thread::{self, Blocking};
+use crate::sys::join::joined;
+use crate::sys::thread;
 use crate::target::QueueContext;
 use crate::target::engine::{QueueControl, QueueNotice, QueuePlan, run_queue};
 
@@ -57,7 +57,7 @@ pub enum Buffers {
 /// How far joining has come.
 enum Join {
     Waiting,
-    Joining(Blocking<()>),
+    Joining(oneshot::Receiver<()>),
     Done,
 }
 
@@ -117,27 +117,18 @@ impl ThreadSet {
                 return Poll::Pending;
             }
             let threads: Vec<_> = self.queues.iter_mut().filter_map(|q| q.thread.take()).collect();
-            self.join = if threads.is_empty() { Join::Done } else { join_on_a_thread(threads) };
+            self.join = match joined(threads) {
+                Ok(joined) => Join::Joining(joined),
+                // Without a thread to be had they end by themselves: they have told their exit.
+                Err(_) => Join::Done,
+            };
         }
-        if let Join::Joining(blocking) = &mut self.join {
-            // Joining does not panic: the queue threads catch theirs.
-            let _ = ready!(Pin::new(blocking).poll(cx));
+        if let Join::Joining(joined) = &mut self.join {
+            let _ = ready!(joined.poll_unpin(cx));
             self.join = Join::Done;
         }
         Poll::Ready(self.queues.iter().filter_map(|queue| queue.exited.clone()).collect())
     }
-}
-
-/// Joins threads that are about to end, without blocking the caller.
-fn join_on_a_thread(threads: Vec<JoinHandle<()>>) -> Join {
-    let joining = thread::blocking("join", move || {
-        for thread in threads {
-            // Queue threads catch their panics.
-            let _ = thread.join();
-        }
-    });
-    // Without a thread to be had they are left to end by themselves: they have told their exit.
-    joining.map_or(Join::Done, Join::Joining)
 }
 
 impl Queue {

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command as Process;
+use std::process::{Child, Command as Process, ExitStatus};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
@@ -122,6 +122,20 @@ pub(crate) fn until(bound: Duration, mut so: impl FnMut() -> bool) -> bool {
         std::thread::sleep(Duration::from_millis(5));
     }
     true
+}
+
+/// Waits for a program to end by itself, for 30 s at most; after that it is killed, and it hangs.
+pub(crate) fn end_of(program: &mut Child, name: &str) -> Result<ExitStatus, Box<dyn Error>> {
+    let mut status = Ok(None);
+    until(Duration::from_secs(30), || {
+        status = program.try_wait();
+        !matches!(status, Ok(None))
+    });
+    if let Some(status) = status? {
+        return Ok(status);
+    }
+    program.kill()?;
+    Err(format!("{name} hangs").into())
 }
 
 /// Devices that the kernel has a node for.

@@ -5,12 +5,12 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command as Process, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::libc;
 use nix::sys::signal::Signal;
 
-use crate::guest::{Guest, Outcome, devices, until};
+use crate::guest::{Guest, Outcome, devices, end_of, until};
 
 const EIGHT: &str = r#"
     [[device]]
@@ -92,17 +92,7 @@ fn sigterm_under_load_lets_io_fail_only_when_its_device_is_gone() -> Outcome {
         assert!(!could_open, "{name}: a read failed while the device was still there");
     }
     for (mut fio, name) in load.into_iter().zip(&names) {
-        let end = Instant::now() + Duration::from_secs(30);
-        let status = loop {
-            match fio.try_wait()? {
-                Some(status) => break status,
-                None if Instant::now() >= end => {
-                    fio.kill()?;
-                    return Err(format!("{name}: fio hangs").into());
-                }
-                None => thread::sleep(Duration::from_millis(20)),
-            }
-        };
+        let status = end_of(&mut fio, &format!("fio on {name}"))?;
         assert!(!status.success(), "{name}: fio saw no error");
     }
     Ok(())

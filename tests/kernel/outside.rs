@@ -12,7 +12,7 @@ use serde_json::Value;
 use ublkd::model::{DeleteOutcome, OutcomeKind, TargetSpec};
 
 use crate::daemon::{UBLKD, text};
-use crate::guest::{Guest, Outcome, delete_from_outside, devices, left, until};
+use crate::guest::{Guest, Outcome, delete_from_outside, devices, end_of, left, until};
 use crate::house::{builder, shut_down, spec};
 
 const THREE: &str = r#"
@@ -182,8 +182,9 @@ fn f52_a_daemon_that_is_killed_under_load_leaves_devices_that_can_be_deleted() -
     assert_eq!(ended.status.signal(), Some(libc::SIGKILL));
     std::thread::sleep(Duration::from_secs(1));
     delete_from_outside(second)?;
-    for mut fio in load {
-        assert!(!fio.wait()?.success(), "fio saw no error");
+    for (fio, name) in load.iter_mut().zip(["vol-0", "vol-1"]) {
+        let status = end_of(fio, &format!("fio on {name}"))?;
+        assert!(!status.success(), "{name}: fio saw no error");
     }
     assert!(until(Duration::from_secs(30), || left().is_empty()), "{:?}", left());
     assert_eq!(waiting_for_ever(), [""; 0]);

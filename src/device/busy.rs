@@ -96,7 +96,10 @@ fn refusal(body: &Body, holders: &[String], waited: Duration) -> Error {
     let error = Error::from_errno(libc::EBUSY, format!("it is held: {who}"))
         .at(Stage::Stop)
         .device(body.name())
-        .hint("unmount it or end the holders, or delete it with busy = \"stop\"");
+        .hint(
+            "unmount it or end the holders, or delete it all the same, with the policy stop \
+             (--busy stop, ?busy=stop)",
+        );
     let error = body.id().into_iter().fold(error, Error::id);
     if waited.is_zero() { error } else { error.elapsed(waited) }
 }

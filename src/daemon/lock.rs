@@ -28,8 +28,16 @@ pub(super) fn take(
 ) -> Result<RunDirLock, Error> {
     let path = run_dir.join("ublkd.lock");
     let failed = |e: &std::io::Error| {
-        Error::from_io(e, format!("cannot use {}", path.display()))
-            .hint("make the directory writable for ublkd or set supervisor.run_dir")
+        let hint = match fs::metadata(run_dir) {
+            Ok(there) if !there.is_dir() => {
+                format!(
+                    "{} is no directory: remove it or set supervisor.run_dir",
+                    run_dir.display()
+                )
+            }
+            _ => "make the directory writable for ublkd or set supervisor.run_dir".to_owned(),
+        };
+        Error::from_io(e, format!("cannot use {}", path.display())).hint(hint)
     };
     fs::create_dir_all(run_dir).map_err(|e| failed(&e))?;
     let end = Instant::now() + patience;

@@ -53,7 +53,7 @@ fn status_1_when_it_cannot_start() {
     let scene = Scene::nulls(1);
     scene.write("run", "a file where a directory should be");
     let ended = scene.start(&[]).ends().with_status(1);
-    ended.saying(&["run/ublkd.lock", "supervisor.run_dir"]);
+    ended.saying(&["run/ublkd.lock", "run is no directory", "supervisor.run_dir"]);
     assert!(!scene.path("report.json").exists());
     assert!(!scene.path("report.json.new").exists(), "an empty report was left behind");
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::sys::signal::Signal::SIGTERM;
 use serde_json::json;
 
-use crate::http::Api;
+use crate::http::{Answer, Api};
 use crate::support::{Daemon, IN_SERVICE, Scene, bare};
 
 #[test]
@@ -67,6 +67,28 @@ fn lists_are_filtered_and_paged() {
 }
 
 #[test]
+fn head_has_the_headers_of_get_and_no_content() {
+    let scene = Scene::nulls(1);
+    let daemon = scene.up(&[]);
+    let api = scene.api();
+    let head = |path: &str| api.ask("HEAD", path, &[], None);
+    let lasting = |answer: Answer| {
+        let headers = answer.headers.into_iter().filter(|(name, _)| name != "date");
+        (answer.status, headers.collect::<Vec<_>>())
+    };
+    for path in ["/openapi.json", "/api/v1/groups", "/api/v1/devices/none", "/nowhere"] {
+        let head = head(path);
+        assert_eq!(head.body, "", "{path}");
+        assert_eq!(lasting(head), lasting(api.get(path)), "{path}");
+    }
+    // Without an end of its own: the answer is the head alone.
+    let events = head("/api/v1/events");
+    assert_eq!((events.status, events.header("content-type")), (200, Some("text/event-stream")));
+    head("/api/v1/shutdown").is(405);
+    daemon.terminate().with_status(0);
+}
+
+#[test]
 fn whatever_is_refused_is_a_problem_document() {
     let scene = Scene::nulls(1);
     let daemon = scene.up(&[]);
@@ -74,7 +96,7 @@ fn whatever_is_refused_is_a_problem_document() {
     api.get("/nowhere").problem(404, "not_found");
     let answer = api.ask("PATCH", "/api/v1/devices/d0", &[], None);
     answer.problem(405, "method");
-    assert_eq!(answer.header("allow"), Some("GET, DELETE"));
+    assert_eq!(answer.header("allow"), Some("GET, HEAD, DELETE"));
     let text = [("content-type", "text/plain"), ("content-length", "2")];
     // The body follows the head; the server answers without it.
     api.ask("POST", "/api/v1/devices", &text, None).problem(415, "media_type");

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix_web::body::MessageBody;
+use actix_web::body::{self, BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceFactory, ServiceRequest, ServiceResponse};
 use actix_web::http::header::ALLOW;
 use actix_web::http::{Method, StatusCode};
@@ -73,6 +73,7 @@ pub(super) fn application(
 > {
     App::new()
         .app_data(web::Data::new(api))
+        .wrap(from_fn(head))
         .wrap(from_fn(admit))
         .configure(life::calls)
         .configure(devices::calls)
@@ -92,6 +93,9 @@ pub(super) fn resource<const N: usize>(
     let mut resource = web::resource(path);
     for (method, route) in calls {
         allowed.push(method.to_string());
+        if method == Method::GET {
+            allowed.push(Method::HEAD.to_string());
+        }
         resource = resource.route(route.method(method));
     }
     let allowed = allowed.join(", ");
@@ -109,6 +113,23 @@ pub(super) fn resource<const N: usize>(
 async fn no_such_path(request: HttpRequest) -> Result<HttpResponse, Refusal> {
     let text = format!("there is nothing at {:?}", request.path());
     Err(Refusal::of_kind(ErrorKind::NotFound, text).remedy("/openapi.json has every call"))
+}
+
+/// HEAD is GET without the content. The connection remembers what was asked and sends none; an
+/// answer whose end nobody knows, as of events, is not even begun.
+async fn head(
+    mut request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, WebError> {
+    let is_head = request.method() == Method::HEAD;
+    if is_head {
+        request.head_mut().method = Method::GET;
+    }
+    let response = next.call(request).await?;
+    Ok(match response.response().body().size() {
+        BodySize::Stream if is_head => response.map_body(|_, _| BoxBody::new(body::None::new())),
+        _ => response.map_into_boxed_body(),
+    })
 }
 
 /// Lets in who is allowed, and logs what was asked and answered.
@@ -138,7 +159,7 @@ async fn admit(
         let (uid, pid) = (peer.map(|p| p.uid), peer.and_then(|p| p.pid));
         if refused.is_some() {
             slog::warn!(log, "{method} {path}"; "status" => status, "uid" => uid, "pid" => pid);
-        } else if method == Method::GET {
+        } else if method.is_safe() {
             slog::debug!(log, "{method} {path}"; "status" => status, "took_s" => took, "uid" => uid, "pid" => pid);
         } else {
             slog::info!(log, "{method} {path}"; "status" => status, "took_s" => took, "uid" => uid, "pid" => pid);

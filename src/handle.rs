@@ -105,7 +105,7 @@ impl Handle {
         options: DeleteOptions,
     ) -> Result<DeleteOutcome, Error> {
         let permit = self.admission.try_enter()?;
-        self.ask(Delete { name: name.clone(), options, permit }).await?
+        self.ask(Delete { name: name.clone(), options, failed_only: false, permit }).await?
     }
 
     /// Brings the devices of a group up, all of them or none: when one does not come up, those that

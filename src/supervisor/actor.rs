@@ -167,7 +167,9 @@ impl Handler<Delete> for Supervisor {
     type Result = ResponseFuture<Result<DeleteOutcome, Error>>;
 
     fn handle(&mut self, delete: Delete, ctx: &mut Context<Self>) -> Self::Result {
-        let Some(entry) = self.devices.get(&delete.name) else {
+        let is_meant =
+            |entry: &&Entry| !delete.failed_only || entry.body.state() == DeviceState::Failed;
+        let Some(entry) = self.devices.get(&delete.name).filter(is_meant) else {
             return Box::pin(async { Ok(DeleteOutcome::Absent) });
         };
         let body = Rc::clone(&entry.body);

@@ -63,10 +63,11 @@ impl Site {
         &self,
         name: DeviceName,
         options: DeleteOptions,
+        failed_only: bool,
         first: Option<OwnedSemaphorePermit>,
     ) -> Result<DeleteOutcome, Error> {
         let permit = self.permit(first).await?;
-        self.supervisor.send(Delete { name, options, permit }).await.map_err(ended)?
+        self.supervisor.send(Delete { name, options, failed_only, permit }).await.map_err(ended)?
     }
 
     async fn create_all(
@@ -97,21 +98,23 @@ impl Site {
             told(failed.iter().map(|(name, error)| format!("{name}: {error}")))
         );
         let error = Error::new(kind, text);
-        match self.undo(there).await {
+        match self.undo(there, failed).await {
             Some(undoing) => Err(error.rollback(undoing)),
             None => Err(error),
         }
     }
 
-    /// Takes down what was made; says what is left, if anything is.
-    async fn undo(&self, there: Vec<Ensured>) -> Option<Error> {
+    /// Takes down what was made, and what is listed as failed; says what is left, if anything is.
+    async fn undo(&self, there: Vec<Ensured>, failed: Vec<(DeviceName, Error)>) -> Option<Error> {
         let made = there.into_iter().filter_map(|ensured| match ensured {
-            Ensured::Created(outcome) => Some(outcome.name),
+            Ensured::Created(outcome) => Some((outcome.name, false)),
             Ensured::AlreadySo(_) => None,
         });
+        // A name that was refused, since it is another device's, is not ours to delete.
+        let failed = failed.into_iter().map(|(name, _)| (name, true));
         let options = DeleteOptions { busy: Some(BusyPolicy::Stop), within: None };
-        let undone = made.map(|name| async {
-            let left = match self.delete(name.clone(), options, None).await {
+        let undone = made.chain(failed).map(|(name, failed_only)| async move {
+            let left = match self.delete(name.clone(), options, failed_only, None).await {
                 Ok(DeleteOutcome::Ended(outcome)) => outcome.left,
                 Ok(DeleteOutcome::Absent) => Vec::new(),
                 Err(error) => vec![error.to_string()],
@@ -160,7 +163,7 @@ impl Handler<DeleteGroup> for Supervisor {
         async move {
             let ends = names.into_iter().map(|name| {
                 let (first, site) = (first.take(), &site);
-                async move { (name.clone(), site.delete(name, options, first).await) }
+                async move { (name.clone(), site.delete(name, options, false, first).await) }
             });
             let (mut devices, mut refused) = (Vec::new(), BTreeMap::new());
             for (name, end) in join_all(ends).await {

@@ -33,6 +33,8 @@ pub(crate) struct Ensure {
 pub(crate) struct Delete {
     pub(crate) name: DeviceName,
     pub(crate) options: DeleteOptions,
+    /// Only if it has failed; any other one is not there for this delete.
+    pub(crate) failed_only: bool,
     pub(crate) permit: OwnedSemaphorePermit,
 }
 

@@ -53,10 +53,22 @@ fn one_that_fails_takes_all_that_were_made_with_it_but_not_what_was_there() {
         let told = error.to_string();
         assert!(told.contains("1 of 6 devices of group vm") && told.contains("bad: "), "{told}");
         let list = handle.list().await.unwrap();
-        let live: Vec<_> = list.iter().filter(|d| d.state == DeviceState::Live).collect();
-        assert_eq!(live.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["d1"]);
+        assert_eq!(list.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["d1"]);
+        assert_eq!(list[0].state, DeviceState::Live);
         settle().await;
         assert_eq!(sim.snapshot().devices.len(), 1);
+    });
+}
+
+#[test]
+fn a_name_that_is_another_devices_is_left_to_it() {
+    Plan::default().run(|House { handle, .. }| async move {
+        handle.create(null("taken")).await.unwrap();
+        let error = handle.create_group(&group("vm"), vec![null("d0"), null("taken")]).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Exists);
+        let list = handle.list().await.unwrap();
+        assert_eq!(list.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["taken"]);
+        assert_eq!(list[0].state, DeviceState::Live);
     });
 }
 

@@ -350,6 +350,11 @@ impl Handler<Resume> for Device {
     type Result = ();
 
     fn handle(&mut self, Resume { reply }: Resume, ctx: &mut Context<Self>) {
+        // Never quiesced, so nothing of it can be resumed.
+        if self.body.state() == DeviceState::Live && !self.body.spec().recovery() {
+            // A caller that went away does not want to know.
+            return drop(reply.send(Err(recover::without("resume"))));
+        }
         if self.change(Event::Resume, reply) != Action::Resume {
             return;
         }

@@ -77,11 +77,14 @@ fn served(body: &Body) -> Result<DeviceId, (Event, Error)> {
         Some(_) if body.spec().recovery() => {
             unsupported("the kernel cannot quiesce a device", "Linux 6.16 and newer can")
         }
-        _ => unsupported(
-            "it was made without recovery, which quiesce needs",
-            "make it with recovery = true",
-        ),
+        _ => Err((Event::Declined, without("quiesce"))),
     }
+}
+
+/// Why a device without recovery is refused something.
+pub(super) fn without(what: &str) -> Error {
+    let text = format!("it was made without recovery, which {what} needs");
+    Error::new(ErrorKind::Unsupported, text).hint("make it with recovery = true")
 }
 
 /// Ends the queue threads and closes the char device.

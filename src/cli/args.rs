@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::args::Bench;
 use super::complete::Shell;
+use super::output::Form;
 use super::verbs::args::Verb;
+use crate::model::DataMode;
 
 /// Owns Linux ublk block devices: brings them up, serves them, takes them all down.
 #[derive(Debug, Parser)]
@@ -67,9 +70,20 @@ pub(super) struct Check {
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Format {
-    /// Print JSON instead of a table.
-    #[arg(long)]
-    pub(super) json: bool,
+    /// Print something else than text for people.
+    #[arg(short = 'o', long, value_enum, value_name = "FORM")]
+    output: Option<Form>,
+
+    /// The same as --output json.
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+impl Format {
+    /// What programs are to be told in, `None` for people.
+    pub(super) fn form(self) -> Option<Form> {
+        if self.json { Some(Form::Json) } else { self.output }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +103,12 @@ pub(super) enum DriverName {
     Ublk,
     /// The simulated kernel.
     Sim,
+}
+
+/// A mode in the words of the config.
+pub(super) fn data_mode() -> impl TypedValueParser<Value = DataMode> {
+    PossibleValuesParser::new(DataMode::ALL.map(DataMode::as_str))
+        .try_map(|word| serde_json::from_value::<DataMode>(word.into()))
 }
 
 fn assignment(text: &str) -> Result<(String, String), String> {

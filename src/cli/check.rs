@@ -7,8 +7,10 @@ use crate::daemon::ExitStatus;
 
 pub(super) fn check(args: &Check) -> ExitStatus {
     match load(&args.config) {
-        Ok(config) if args.format.json => finish(render::json(&config)),
-        Ok(config) => finish(Ok(render::resolved(&config, Extent::Short))),
+        Ok(config) => finish(match args.format.form() {
+            Some(form) => form.text(&config),
+            None => Ok(render::resolved(&config, Extent::Short)),
+        }),
         Err(status) => status,
     }
 }

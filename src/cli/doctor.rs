@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::args::Format;
 use super::render::host::{self, Feature};
-use super::{complain, finish, on_kernel, render, say};
+use super::{complain, finish, on_kernel, say};
 use crate::daemon::ExitStatus;
 use crate::sys::host::Host;
 use crate::sys::limits::{self, Check, Need, Verdict};
@@ -38,9 +38,9 @@ pub(super) fn doctor(format: Format) -> ExitStatus {
             return ExitStatus::RunFailed;
         }
     };
-    let text = match format.json {
-        true => render::json(&findings),
-        false => {
+    let text = match format.form() {
+        Some(form) => form.text(&findings),
+        None => {
             let checks = host::checks(&findings.checks);
             Ok(checks + "\n" + &host::feature_table(&findings.features))
         }

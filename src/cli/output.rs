@@ -8,6 +8,7 @@
 //! | `name` | `device/vol-1`, one a line |
 
 use clap::ValueEnum;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::client::Failure;
@@ -25,6 +26,28 @@ pub(super) enum Output {
     Yaml,
     /// Names only, one a line, as device/vol-1.
     Name,
+}
+
+/// The forms for programs of a result that has neither names nor columns to choose from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    /// One JSON value.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+impl Form {
+    /// A value in this form.
+    ///
+    /// # Errors
+    /// When the value cannot be told as JSON.
+    pub(super) fn text<T: Serialize>(self, value: &T) -> Result<String, Error> {
+        match self {
+            Self::Json => render::json(value),
+            Self::Yaml => render::value(value).map(|value| render::yaml(&value)),
+        }
+    }
 }
 
 /// A result, ready to be printed in each form.

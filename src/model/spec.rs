@@ -81,6 +81,28 @@ pub enum DataMode {
     ZeroCopy,
 }
 
+impl DataMode {
+    /// Every mode.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Copy, Self::UserCopy, Self::ZeroCopy];
+
+    /// The mode as one word, as in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Copy => "copy",
+            Self::UserCopy => "user_copy",
+            Self::ZeroCopy => "zero_copy",
+        }
+    }
+}
+
+impl fmt::Display for DataMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// Logical and physical block size in bytes; `None` lets the target choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BlockSize {

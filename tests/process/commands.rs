@@ -335,6 +335,20 @@ fn names_of_devices_and_groups_are_completed() {
 }
 
 #[test]
+fn how_data_gets_to_a_target_is_chosen_by_flags_too() {
+    let scene = Scene::nulls(1);
+    let daemon = scene.up(&[]);
+    let create = |data| [&["create", "a"][..], &NULL, &["--batch", "--data", data]].concat();
+    assert_eq!(said(&scene, &create("user_copy")), "device/a created\n");
+    assert_eq!(said(&scene, &create("user_copy")), "device/a unchanged\n");
+    ublkd(&scene, &create("copy")).with_status(REFUSED).saying(&["data"]);
+    let plain = [&["create", "a"][..], &NULL, &["--data", "user_copy"]].concat();
+    ublkd(&scene, &plain).with_status(REFUSED).saying(&["batch"]);
+    ublkd(&scene, &create("by_hand")).with_status(2).saying(&["zero_copy"]);
+    daemon.terminate().with_status(0);
+}
+
+#[test]
 fn live_devices_change_where_the_kernel_can() {
     let scene = Scene::nulls(1);
     let daemon = scene.up(&[]);
@@ -346,6 +360,10 @@ fn live_devices_change_where_the_kernel_can() {
     assert_eq!(said(&scene, &["quiesce", "a"]), "device/a quiesced\n");
     assert_eq!(said(&scene, &["wait", "a", "--for", "quiesced"]), "device/a quiesced\n");
     assert_eq!(said(&scene, &["resume", "a"]), "device/a resumed\n");
+    // What cannot be quiesced was never held back.
+    for verb in ["quiesce", "resume"] {
+        ublkd(&scene, &[verb, "d0"]).with_status(REFUSED).saying(&["without recovery", verb]);
+    }
     let features = json(&scene, &["features"]);
     assert_eq!((&features["driver"], &features["resize"]), (&"sim".into(), &true.into()));
     assert!(said(&scene, &["features"]).contains("quiesce"));

@@ -36,6 +36,17 @@ fn f42_a_result_is_alone_on_stdout() {
     let config: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
     assert_eq!(config["devices"].as_array().unwrap().len(), 2);
 
+    let said = |form: &[&str]| {
+        let ended = output(&mut scene.command(&[&["check", "-c", "ublkd.toml"], form].concat()));
+        (ended.status.code(), String::from_utf8(ended.stdout).unwrap())
+    };
+    let json = (Some(0), String::from_utf8(ended.stdout).unwrap());
+    assert_eq!(said(&["-o", "json"]), json);
+    assert_eq!(said(&["--output=json"]), json);
+    let (status, yaml) = said(&["-o", "yaml"]);
+    assert!(status == Some(0) && yaml.contains("name: d0\n"), "{yaml}");
+    assert_eq!(said(&["-o", "json", "--json"]), (Some(2), String::new()));
+
     scene.write("bad.toml", "[supervisor]\nworkers = 0\n");
     let ended = output(&mut scene.command(&["check", "-c", "bad.toml", "--json"]));
     assert_eq!(ended.status.code(), Some(2));

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use crate::cli::args::{DriverName, Format};
-use crate::model::WorkerLimit;
+use crate::cli::args::{DriverName, Format, data_mode};
+use crate::model::{DataMode, WorkerLimit};
 
 /// Measure this host. Devices are named bench-N; an interrupt ends it after the round under way.
 #[derive(Debug, Args)]
@@ -136,8 +136,8 @@ pub(super) struct Io {
     #[arg(long)]
     pub(super) buffered: bool,
     /// How data gets to the target, each to be measured.
-    #[arg(long, value_enum, value_name = "MODE,…", default_values_t = [Data::Auto], value_delimiter = ',')]
-    pub(super) data: Vec<Data>,
+    #[arg(long, value_name = "MODE,…", default_values_t = [DataMode::Auto], value_delimiter = ',', value_parser = data_mode())]
+    pub(super) data: Vec<DataMode>,
     /// Whether one command to the kernel is for many requests, each to be measured.
     #[arg(long, value_name = "BOOL,…", default_values_t = [false], value_delimiter = ',', action = clap::ArgAction::Append)]
     pub(super) batch: Vec<bool>,
@@ -173,21 +173,6 @@ pub(super) enum IoTarget {
     Ram,
     /// The file of `--file`.
     Loop,
-}
-
-/// How data gets to the target, in the words of the config.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
-pub(super) enum Data {
-    /// As without asking.
-    Auto,
-    /// The kernel copies.
-    Copy,
-    /// This process copies.
-    UserCopy,
-    /// Nobody copies.
-    ZeroCopy,
 }
 
 /// What a load does.

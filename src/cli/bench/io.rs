@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::args::{Data, Io, IoTarget, LoadOp};
+use super::args::{Io, IoTarget, LoadOp};
 use super::fleet::Fleet;
 use super::lab::{self, Lab};
 use super::load::{Loaded, Shape, in_a_child};
@@ -24,7 +24,7 @@ const MAX_IO: u32 = 1 << 20;
 #[derive(Clone, Copy)]
 struct Case {
     target: IoTarget,
-    data: Data,
+    data: DataMode,
     batch: bool,
     op: LoadOp,
     depth: u16,
@@ -112,12 +112,7 @@ fn measure(lab: &Lab, args: &Io, case: Case) -> Result<Sample, Error> {
     };
     let queues = QueueSpec { count: args.queues, depth: DEPTH, max_io: MAX_IO };
     let name = lab::name(0)?;
-    let spec = DeviceSpec::builder(name.clone(), target).queues(queues).data(match case.data {
-        Data::Auto => DataMode::Auto,
-        Data::Copy => DataMode::Copy,
-        Data::UserCopy => DataMode::UserCopy,
-        Data::ZeroCopy => DataMode::ZeroCopy,
-    });
+    let spec = DeviceSpec::builder(name.clone(), target).queues(queues).data(case.data);
     let spec = spec.batch(case.batch).build()?;
     let fleet = Fleet::new(lab, WorkerLimit::Fixed(1), false)?;
     fleet.create(vec![spec])?;

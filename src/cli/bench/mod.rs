@@ -33,9 +33,9 @@ use crate::model::Error;
 
 pub(super) fn bench(args: &Bench) -> ExitStatus {
     let told = |common: &Common, findings: Result<Findings, Error>| {
-        finish(findings.and_then(|findings| match common.format.json {
-            true => render::json(&findings),
-            false => Ok(render::measured::findings(&findings)),
+        finish(findings.and_then(|findings| match common.format.form() {
+            Some(form) => form.text(&findings),
+            None => Ok(render::measured::findings(&findings)),
         }))
     };
     match &args.what {

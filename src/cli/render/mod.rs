@@ -27,6 +27,7 @@ pub use shutdown::shutdown;
 pub use yaml::yaml;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::model::{Error, ErrorKind};
 
@@ -54,10 +55,19 @@ impl Extent {
 /// # Errors
 /// Kind [`ErrorKind::Internal`] for what JSON cannot hold.
 pub fn json<T: Serialize>(value: &T) -> Result<String, Error> {
-    match serde_json::to_string_pretty(value) {
-        Ok(text) => Ok(text + "\n"),
-        Err(error) => Err(Error::new(ErrorKind::Internal, format!("cannot write JSON: {error}"))),
-    }
+    serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|e| no_json(&e))
+}
+
+/// Anything as a JSON value.
+///
+/// # Errors
+/// As [`json`].
+pub(super) fn value<T: Serialize>(value: &T) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|e| no_json(&e))
+}
+
+fn no_json(error: &serde_json::Error) -> Error {
+    Error::new(ErrorKind::Internal, format!("cannot write JSON: {error}"))
 }
 
 /// Seconds for people: `850 µs`, `12.3 ms`, `4.361 s`.

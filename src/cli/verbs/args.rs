@@ -7,10 +7,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser, ValueHint};
 use clap::{ArgGroup, Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 
+use crate::cli::args::data_mode;
 use crate::cli::complete;
 use crate::cli::output::Output;
 use crate::config::{parse_duration, parse_size};
-use crate::model::{BusyPolicy, Condition, DeviceName, DeviceState};
+use crate::model::{BusyPolicy, Condition, DataMode, DeviceName, DeviceState};
 
 /// The commands that talk to a daemon.
 #[derive(Debug, Subcommand)]
@@ -67,6 +68,14 @@ pub(in crate::cli) struct Ask {
     /// Print something else than text for people.
     #[arg(short = 'o', long, value_enum, value_name = "FORM")]
     pub(in crate::cli) output: Option<Output>,
+}
+
+// The devices that a command is about.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Names {
+    /// Names of devices, also as device/NAME.
+    #[arg(value_name = "DEVICE", required = true, value_parser = device_name, add = ArgValueCandidates::new(complete::devices))]
+    pub(super) names: Vec<DeviceName>,
 }
 
 /// Create devices: one by flags, or those of a file.
@@ -155,6 +164,14 @@ pub(super) struct DeviceArgs {
     #[arg(long, conflicts_with = "file")]
     pub(super) partitions: bool,
 
+    /// How data gets to the target [default: auto].
+    #[arg(long, value_name = "MODE", value_parser = data_mode(), conflicts_with = "file")]
+    pub(super) data: Option<DataMode>,
+
+    /// One command to the kernel is for many requests.
+    #[arg(long, conflicts_with = "file")]
+    pub(super) batch: bool,
+
     /// The kernel keeps the device while it has no server: quiesce needs that.
     #[arg(long, conflicts_with = "file")]
     pub(super) recovery: bool,
@@ -169,10 +186,10 @@ pub(super) struct DeviceArgs {
 /// What is not there is no failure (`absent`).
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").args(["names", "group"]).required(true))]
+#[command(mut_arg("names", |names| names.required(false)))]
 pub(in crate::cli) struct Delete {
-    /// Names of devices, also as device/NAME.
-    #[arg(value_name = "DEVICE", value_parser = device_name, add = ArgValueCandidates::new(complete::devices))]
-    pub(super) names: Vec<DeviceName>,
+    #[command(flatten)]
+    pub(super) devices: Names,
 
     /// Every device of this group, at once.
     #[arg(long, value_name = "GROUP", add = ArgValueCandidates::new(complete::groups))]
@@ -225,9 +242,8 @@ pub(in crate::cli) struct List {
 /// Tell everything about devices: who holds them, their threads, I/O, last error.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Describe {
-    /// Names of devices, also as device/NAME.
-    #[arg(value_name = "DEVICE", required = true, value_parser = device_name, add = ArgValueCandidates::new(complete::devices))]
-    pub(super) names: Vec<DeviceName>,
+    #[command(flatten)]
+    pub(super) devices: Names,
 
     #[command(flatten)]
     pub(super) ask: Ask,
@@ -255,9 +271,8 @@ pub(in crate::cli) struct Resize {
 // A command on live devices that needs no more than their names.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Change {
-    /// Names of devices, also as device/NAME.
-    #[arg(value_name = "DEVICE", required = true, value_parser = device_name, add = ArgValueCandidates::new(complete::devices))]
-    pub(super) names: Vec<DeviceName>,
+    #[command(flatten)]
+    pub(super) devices: Names,
 
     #[command(flatten)]
     pub(super) ask: Ask,
@@ -279,9 +294,8 @@ pub(in crate::cli) struct ReadOnly {
 /// Waiting for a state that cannot come any more, as live after failed, ends at once.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Wait {
-    /// Names of devices, also as device/NAME.
-    #[arg(value_name = "DEVICE", required = true, value_parser = device_name, add = ArgValueCandidates::new(complete::devices))]
-    pub(super) names: Vec<DeviceName>,
+    #[command(flatten)]
+    pub(super) devices: Names,
 
     /// A state such as live, or deleted.
     #[arg(long = "for", value_name = "STATE", default_value = "live", value_parser = goal)]

@@ -37,6 +37,6 @@ fn post(args: &Change, action: &str, body: &Value, said: &str) -> Result<(), Fai
         let path = format!("{}/{action}", path(name));
         Call::change(Method::POST, path, args.ask.at.change()).body(body.clone())
     };
-    let names: Vec<_> = args.names.iter().collect();
+    let names: Vec<_> = args.devices.names.iter().collect();
     each(&args.ask, &names, call, |_| Ok(said.to_owned()))
 }

@@ -123,6 +123,8 @@ fn by_flags(name: &str, args: &DeviceArgs) -> Result<Map<String, Value>, Failure
         ("physical_block", args.physical_block.map(Value::from)),
         ("read_only", yes(args.read_only)),
         ("partitions", yes(args.partitions)),
+        ("data", args.data.map(|data| data.as_str().into())),
+        ("batch", yes(args.batch)),
         ("recovery", yes(args.recovery)),
         ("busy", args.busy.map(|busy| busy.as_str().into())),
     ];

@@ -16,7 +16,7 @@ pub(super) fn delete(args: &Delete) -> Result<(), Failure> {
     }
     let call =
         |name: &str| Call::change(Method::DELETE, path(name) + &query(args), args.ask.at.change());
-    let names: Vec<_> = args.names.iter().collect();
+    let names: Vec<_> = args.devices.names.iter().collect();
     each(&args.ask, &names, call, |deleted| Ok(word(deleted)))
 }
 

@@ -89,7 +89,7 @@ pub(super) fn describe(args: &Describe) -> Result<(), Failure> {
     let at = &args.ask.at;
     let client = at.client()?;
     let (mut devices, mut failures) = (Vec::new(), Vec::new());
-    for name in &args.names {
+    for name in &args.devices.names {
         match one(&client, at, name.as_str()) {
             Ok(device) => devices.push(device),
             // Nobody is there; the others would say the same.
@@ -98,7 +98,7 @@ pub(super) fn describe(args: &Describe) -> Result<(), Failure> {
         }
     }
     let people = |_| devices.iter().map(render::description).collect::<Vec<_>>().join("\n");
-    let value = match (devices.as_slice(), args.names.as_slice()) {
+    let value = match (devices.as_slice(), args.devices.names.as_slice()) {
         ([device], [_]) => device.clone(),
         // A single device that failed has no value.
         ([], [_]) => return Failure::all(failures),

@@ -21,7 +21,7 @@ pub(super) fn wait(args: &Wait) -> Result<(), Failure> {
     let client = args.ask.at.client()?;
     let end = Instant::now() + args.ask.at.change();
     let (mut devices, mut names, mut failures) = (Vec::new(), Vec::new(), Vec::new());
-    for name in &args.names {
+    for name in &args.devices.names {
         let device = match wait_for(&client, args, name, end) {
             Ok(device) => device,
             // Nobody is there; the others would say the same.

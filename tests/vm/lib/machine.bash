@@ -45,7 +45,9 @@ start_machine() {
         *) accelerator=(-accel tcg,thread=multi) cpu=max ;;
     esac
     if ((opt_icount)); then
-        accelerator=(-accel tcg,thread=single -icount shift=0,sleep=on)
+        local sleep=on
+        ((opt_warp == 0)) || sleep=off
+        accelerator=(-accel tcg,thread=single -icount "shift=0,sleep=$sleep")
     fi
     kernel_arguments
     # A word from the guest wakes us up, a word to it asks who waits for what.

@@ -5,6 +5,7 @@ opt_kernel=${UBLKD_VM_KERNEL:-$vm_default_kernel}
 opt_cpus=
 opt_memory=3072
 opt_icount=0
+opt_warp=0
 opt_timeout=${UBLKD_VM_TIMEOUT:-600}
 opt_share=
 opt_disks=()
@@ -27,6 +28,7 @@ read_options() {
         case $name in
             --) shift; break ;;
             --icount) opt_icount=1; shift; continue ;;
+            --warp) opt_icount=1 opt_warp=1; shift; continue ;;
             --host) opt_host=1; shift; continue ;;
             -h | --help) sed -n '/^#!/d;/^#/!q;s/^# \{0,1\}//p' "$vm_room/run"; exit 0 ;;
             -*) (($# > 1)) || fail 2 "$name needs a value" ;;

@@ -69,9 +69,10 @@ pub(super) struct Teardown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Order {
-    /// One device after the other, each awaited until it is gone.
+    /// One device after the other, each awaited until it is gone; in ublkd's order.
     Serial,
-    /// As kernels before 6.9 want it: close the char device, then delete.
+    /// As kernels before 6.9 want it: close the char device, then delete. With one worker this is
+    /// what other daemons do.
     CloseFirst,
     /// As ublkd does it: delete while the char device is open, then close.
     DeleteFirst,

@@ -169,11 +169,25 @@ impl Buffer {
     ///
     /// # Panics
     /// As [`Buffer::bytes`], and while an operation that reads it is in flight.
+    #[inline]
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         assert!(!self.is_busy(), "the kernel still uses this buffer");
         // SAFETY: as in `bytes`; `self` is borrowed mutably and no operation is in flight.
         unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.0.len) }
+    }
+
+    /// The first `len` bytes of the memory, to change; none if the memory is the kernel's.
+    ///
+    /// # Panics
+    /// As [`Buffer::bytes_mut`], and when there are fewer.
+    #[inline]
+    #[must_use]
+    pub fn reach(&mut self, len: usize) -> &mut [u8] {
+        match self.0.memory {
+            Memory::Mapped { .. } => &mut self.bytes_mut()[..len],
+            Memory::Registered(_) => &mut [],
+        }
     }
 
     /// Gives the memory back to the host; it reads as zeroes afterwards. Does nothing while the

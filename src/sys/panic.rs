@@ -51,20 +51,25 @@ pub fn report(payload: &(dyn Any + Send)) -> PanicReport {
 ///
 /// # Errors
 /// The panic.
+#[inline]
 pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, PanicReport> {
     CATCHING.set(CATCHING.get() + 1);
     let caught = catch_unwind(AssertUnwindSafe(f));
     CATCHING.set(CATCHING.get() - 1);
-    caught.map_err(|payload| {
-        let report = report(&*payload);
-        // The payload's own drop may panic; it is worth no more than its memory then.
-        if let Err(worse) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
-            std::mem::forget(worse);
-            // The hook has told that one; its place is not the next one's.
-            drop(take_location());
-        }
-        report
-    })
+    caught.map_err(caught_payload)
+}
+
+/// The report of a panic that was caught.
+#[cold]
+fn caught_payload(payload: Box<dyn Any + Send>) -> PanicReport {
+    let report = report(&*payload);
+    // The payload's own drop may panic; it is worth no more than its memory then.
+    if let Err(worse) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
+        std::mem::forget(worse);
+        // The hook has told that one; its place is not the next one's.
+        drop(take_location());
+    }
+    report
 }
 
 /// Polls `future` to its end and catches its panic, as [`catch`] does for a function.

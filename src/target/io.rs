@@ -9,7 +9,7 @@
 //! Invariants: an operation may be dropped in the middle; the request is committed, and the next
 //! operation of the same request started, only when the kernel has let go of the buffer.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use nix::libc;
 
-use super::engine::core::Core;
+use super::engine::core::{Core, Turn};
 use super::{Errno, IoResult, Op, Request};
 use crate::model::Tag;
 use crate::sys::arena::Buffer;
@@ -242,15 +242,10 @@ impl Io {
     }
 
     /// Answers the request, once.
+    #[inline]
     fn answer(&mut self, result: IoResult) {
         if let Some(buffer) = self.buffer.take() {
-            let result = match result {
-                // At most 32 MiB.
-                Ok(()) => self.request.data_len() as i32,
-                Err(Errno(errno)) if errno > 0 => -errno,
-                Err(_) => -libc::EIO,
-            };
-            self.core.answer(self.tag, Some(buffer), result);
+            self.core.answer(self.tag, Some(buffer), self.request.answered(result));
         }
     }
 }
@@ -283,20 +278,23 @@ impl TagSlot {
 
     /// The next request, or `None` when the queue ends. It comes only after the one before was
     /// answered.
-    pub async fn next(&mut self) -> Option<Io> {
-        let cell = &self.core.tags[self.tag.index()];
-        poll_fn(|cx| match cell.request.take() {
-            Some(request) => {
-                let (core, buffer) = (Rc::clone(&self.core), cell.buffer.take());
-                Poll::Ready(Some(Io { core, request, tag: self.tag, buffer }))
+    #[allow(clippy::should_implement_trait, reason = "requests have to be awaited")]
+    pub fn next(&mut self) -> impl Future<Output = Option<Io>> + '_ {
+        let (core, tag) = (&self.core, self.tag);
+        let cell = &core.tags[tag.index()];
+        poll_fn(move |cx| match cell.turn.get() {
+            Turn::Arrived => {
+                cell.turn.set(Turn::Target);
+                let (request, buffer) = (cell.request.get(), cell.buffer.take());
+                Poll::Ready(Some(Io { core: Rc::clone(core), request, tag, buffer }))
             }
-            None if self.core.ending.get() => Poll::Ready(None),
-            None => self.core.wait(self.tag, cx),
+            _ if core.ending.get() => Poll::Ready(None),
+            _ => core.wait(tag, cx),
         })
-        .await
     }
 
     /// Answers a request.
+    #[inline]
     pub fn complete(&mut self, mut io: Io, result: IoResult) {
         io.answer(result);
     }

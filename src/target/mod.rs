@@ -114,6 +114,17 @@ pub struct QueueContext {
 pub trait QueueTarget {
     /// Serves one tag until the slot says that the queue ends.
     fn run_tag(&self, slot: TagSlot) -> LocalBoxFuture<'static, ()>;
+
+    /// Whether [`QueueTarget::at_once`] answers anything; asked once.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
+    /// As [`Serve::at_once`].
+    fn at_once(&self, request: &Request, data: &mut [u8]) -> Option<IoResult> {
+        let _ = (request, data);
+        None
+    }
 }
 
 /// A backend as an async function from a request to its result.
@@ -124,6 +135,21 @@ pub trait Serve: 'static {
     /// # Errors
     /// The errno that the request's issuer sees.
     fn serve(&self, io: &mut Io) -> impl Future<Output = IoResult>;
+
+    /// Whether [`Serve::at_once`] answers anything.
+    const AT_ONCE: bool = false;
+
+    /// The answer to a request that needs no waiting; `None` leaves it to [`Serve::serve`]. This
+    /// saves the future's share of each request, which is most of what the engine costs. `data`
+    /// is what [`Io::buf_mut`] would be, and empty if that is in no memory of this process. A panic
+    /// is caught as there.
+    ///
+    /// # Errors
+    /// The errno that the request's issuer sees.
+    fn at_once(&self, request: &Request, data: &mut [u8]) -> Option<IoResult> {
+        let _ = (request, data);
+        None
+    }
 
     /// Follows the device to another size ([`Target::resize`]).
     ///
@@ -148,6 +174,14 @@ pub fn per_tag<S: Serve>(serve: S) -> Box<dyn QueueTarget> {
                     slot.complete(io, result);
                 }
             })
+        }
+
+        fn answers_at_once(&self) -> bool {
+            S::AT_ONCE
+        }
+
+        fn at_once(&self, request: &Request, data: &mut [u8]) -> Option<IoResult> {
+            self.0.at_once(request, data)
         }
     }
     Box::new(PerTag(Rc::new(serve)))

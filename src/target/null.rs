@@ -3,7 +3,7 @@
 //! A read leaves the buffer as it is. Buffers belong to one device and start as zeroes, so a
 //! reader sees at most what was written to this very device.
 
-use super::{Discard, Geometry, Io, IoResult, Serve};
+use super::{Discard, Geometry, Io, IoResult, Request, Serve};
 use crate::model::Error;
 
 /// Largest DISCARD and WRITE_ZEROES: they cost nothing, whatever their size.
@@ -22,6 +22,12 @@ pub(super) struct Null;
 impl Serve for Null {
     async fn serve(&self, _io: &mut Io) -> IoResult {
         Ok(())
+    }
+
+    const AT_ONCE: bool = true;
+
+    fn at_once(&self, _request: &Request, _data: &mut [u8]) -> Option<IoResult> {
+        Some(Ok(()))
     }
 
     fn resize(&self, _from: u64, _to: u64) -> Result<(), Error> {

@@ -7,7 +7,7 @@
 
 use nix::libc;
 
-use super::{Discard, Errno, Geometry, Io, IoResult, Op, Serve};
+use super::{Discard, Errno, Geometry, Io, IoResult, Op, Request, Serve};
 use crate::model::{Error, ErrorKind};
 use crate::sys::shared_memory::SharedMemory;
 
@@ -41,22 +41,31 @@ impl Ram {
         })?;
         Ok(Self { memory, read_only })
     }
-}
 
-impl Serve for Ram {
-    async fn serve(&self, io: &mut Io) -> IoResult {
-        let (offset, len) = (io.offset(), io.len() as u64);
-        let done = match io.op() {
-            Op::Read => self.memory.read(offset, io.buf_mut()),
+    fn answer(&self, request: &Request, data: &mut [u8]) -> IoResult {
+        let done = match request.op {
+            Op::Read => self.memory.read(request.offset, data),
             Op::Flush => Ok(()),
             Op::Write | Op::Discard | Op::WriteZeroes if self.read_only => {
                 return Err(Errno(libc::EROFS));
             }
-            Op::Write => self.memory.write(offset, io.buf()),
-            Op::Discard | Op::WriteZeroes => self.memory.clear(offset, len),
+            Op::Write => self.memory.write(request.offset, data),
+            Op::Discard | Op::WriteZeroes => self.memory.clear(request.offset, request.len.into()),
         };
         // The kernel keeps requests inside of the device.
         done.map_err(|_| Errno(libc::EIO))
+    }
+}
+
+impl Serve for Ram {
+    async fn serve(&self, io: &mut Io) -> IoResult {
+        self.answer(&io.request(), io.buf_mut())
+    }
+
+    const AT_ONCE: bool = true;
+
+    fn at_once(&self, request: &Request, data: &mut [u8]) -> Option<IoResult> {
+        Some(self.answer(request, data))
     }
 
     fn resize(&self, from: u64, to: u64) -> Result<(), Error> {

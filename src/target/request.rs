@@ -1,5 +1,9 @@
 //! What the kernel asks for, as a value.
 
+use nix::libc;
+
+use super::{Errno, IoResult};
+
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
@@ -50,6 +54,17 @@ impl Request {
         match self.op {
             Op::Read | Op::Write => self.len as usize,
             Op::Flush | Op::Discard | Op::WriteZeroes => 0,
+        }
+    }
+
+    /// An answer as a number: bytes of data, or a negative errno.
+    #[inline]
+    pub(super) fn answered(&self, result: IoResult) -> i32 {
+        match result {
+            // At most 32 MiB.
+            Ok(()) => self.data_len() as i32,
+            Err(Errno(errno)) if errno > 0 => -errno,
+            Err(_) => -libc::EIO,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::{
-    DataUse, Geometry, Io, IoResult, QueueContext, QueueTarget, Serve, Target, with_faults,
+    DataUse, Geometry, Io, IoResult, QueueContext, QueueTarget, Request, Serve, Target, with_faults,
 };
 use crate::model::{Error, FaultSpec};
 
@@ -97,6 +97,12 @@ impl<S: Serve + Send + Sync> Target for Shared<S> {
 impl<S: Serve> Serve for Arc<S> {
     fn serve(&self, io: &mut Io) -> impl Future<Output = IoResult> {
         S::serve(self, io)
+    }
+
+    const AT_ONCE: bool = S::AT_ONCE;
+
+    fn at_once(&self, request: &Request, data: &mut [u8]) -> Option<IoResult> {
+        S::at_once(self, request, data)
     }
 
     fn resize(&self, from: u64, to: u64) -> Result<(), Error> {

@@ -182,12 +182,15 @@ struct LocalPort {
     jobs: Arc<Jobs>,
     free: Vec<Tag>,
     serving: Vec<Option<Job>>,
+    /// What goes out when the round is over and counted.
+    answered: Vec<(Job, IoResult)>,
 }
 
 impl LocalPort {
     fn new(setup: &PortSetup<'_>, jobs: Arc<Jobs>) -> Self {
         *jobs.waker() = Some(setup.waker.clone());
-        Self { jobs, free: Vec::new(), serving: setup.buffers.iter().map(|_| None).collect() }
+        let serving = setup.buffers.iter().map(|_| None).collect();
+        Self { jobs, free: Vec::new(), serving, answered: Vec::new() }
     }
 }
 
@@ -226,10 +229,17 @@ impl Port for LocalPort {
                 job.data = buffer.bytes()[..job.request.data_len()].to_vec();
             }
             let result = if result < 0 { Err(Errno(-result)) } else { Ok(()) };
-            // Whoever submitted it may not care.
-            let _ = job.answer.send((result, job.data));
+            self.answered.push((job, result));
         }
         self.free.push(tag);
         self.jobs.wake();
+    }
+
+    fn flush(&mut self, _ring: &Ring) -> bool {
+        for (job, result) in self.answered.drain(..) {
+            // Whoever submitted it may not care.
+            let _ = job.answer.send((result, job.data));
+        }
+        false
     }
 }

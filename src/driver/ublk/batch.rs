@@ -110,11 +110,11 @@ impl BatchPort {
             ..Default::default()
         };
         let bytes = 8 * list.len() as u32;
-        let sqe = Sqe::of_queue(&self.requests.file, op, payload);
-        let entry = sqe.list(list.as_ptr() as u64, bytes).entry();
+        let sqe = Sqe::of_queue(op, payload);
+        let sqe = sqe.list(list.as_ptr() as u64, bytes);
         // SAFETY: the list is not touched until its message has come; the kernel reads it while
         // the thread of the ring is inside it, so not after the thread has dropped it.
-        unsafe { ring.push_message(FIRST_LIST + number as u32, entry) };
+        unsafe { ring.push_message(FIRST_LIST + number as u32, sqe.entry()) };
     }
 
     fn fetch(&self, ring: &Ring) {
@@ -123,7 +123,7 @@ impl BatchPort {
             elem_bytes: size_of::<u16>() as u8,
             ..Default::default()
         };
-        let sqe = Sqe::of_queue(&self.requests.file, sys::UBLK_U_IO_FETCH_IO_CMDS, payload);
+        let sqe = Sqe::of_queue(sys::UBLK_U_IO_FETCH_IO_CMDS, payload);
         // SAFETY: it points to no memory but what the ring provides.
         unsafe { ring.push_message(FETCH, sqe.multishot(GROUP).entry()) };
     }
@@ -170,6 +170,7 @@ const NO_MEMORY: i32 = -libc::ENOBUFS;
 
 impl Port for BatchPort {
     fn fetch_all(&mut self, ring: &Ring) -> Result<(), Error> {
+        ring.register_file(&self.requests.file)?;
         ring.provide(TAGS * size_of::<u16>() as u16)?;
         for tag in self.requests.tags() {
             self.add(tag, 0);

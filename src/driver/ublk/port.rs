@@ -9,13 +9,12 @@
 //!
 //! Invariants: the thread that made the port is the only one that uses it and its ring (the kernel
 //! binds a tag to the thread that fetched it); a tag's buffer is always named in the same way; the
-//! file is not registered with the ring, since that would keep the device referenced for a while
-//! after the queue's end.
+//! file is registered with the ring until the queue ends, not until the kernel gets round to taking
+//! the ring apart, which would keep the device referenced.
 
 use std::fs::File;
 use std::sync::Arc;
 
-use io_uring::squeue;
 use libublk::sys::{self, ublksrv_io_cmd};
 use nix::libc;
 
@@ -29,8 +28,8 @@ use crate::sys::ring::Ring;
 /// A queue of `/dev/ublkcN`.
 pub(super) struct UblkPort {
     requests: Requests,
-    /// Of the buffers, by tag, where the kernel copies.
-    addresses: Vec<u64>,
+    /// Of each tag, ready but for the result.
+    commits: Vec<Sqe>,
 }
 
 impl UblkPort {
@@ -42,31 +41,31 @@ impl UblkPort {
         transfer: Transfer,
     ) -> Result<Self, Error> {
         let requests = Requests::new(file, setup, transfer)?;
-        let address = |buffer: &Buffer| if requests.has_addresses() { buffer.address() } else { 0 };
-        let addresses = setup.buffers.iter().map(address).collect();
-        Ok(Self { requests, addresses })
-    }
-
-    fn command(&self, op: u32, tag: Tag, result: i32) -> squeue::Entry {
-        let addr = self.addresses.get(tag.index()).copied().unwrap_or(0);
-        let payload = ublksrv_io_cmd { q_id: self.requests.queue, tag: tag.0, result, addr };
-        let sqe = Sqe::of_tag(&self.requests.file, op, payload);
-        // `struct ublk_auto_buf_reg`: the index in the ring's table, and no flags.
-        if self.requests.has_places() { sqe.addr(tag.0.into()) } else { sqe }.entry()
+        let commit = |(tag, buffer): (Tag, &Buffer)| {
+            let addr = if requests.has_addresses() { buffer.address() } else { 0 };
+            let payload = ublksrv_io_cmd { q_id: requests.queue, tag: tag.0, result: 0, addr };
+            let sqe = Sqe::of_tag(sys::UBLK_U_IO_COMMIT_AND_FETCH_REQ, payload).for_tag(tag);
+            // `struct ublk_auto_buf_reg`: the index in the ring's table, and no flags.
+            if requests.has_places() { sqe.addr(tag.0.into()) } else { sqe }
+        };
+        let commits = requests.tags().zip(setup.buffers).map(commit).collect();
+        Ok(Self { requests, commits })
     }
 }
 
 impl Port for UblkPort {
     fn fetch_all(&mut self, ring: &Ring) -> Result<(), Error> {
-        for tag in self.requests.tags() {
-            let fetch = self.command(sys::UBLK_U_IO_FETCH_REQ, tag, 0);
+        ring.register_file(&self.requests.file)?;
+        for commit in &self.commits {
+            let fetch = commit.command(sys::UBLK_U_IO_FETCH_REQ);
             // SAFETY: the kernel uses the buffer only while the thread of the ring is inside it,
             // and the queue keeps its buffers longer than its ring.
-            unsafe { ring.push_command(tag, fetch) };
+            unsafe { ring.push_command(fetch.entry()) };
         }
         Ok(())
     }
 
+    #[inline]
     fn arrived(&mut self, tag: Tag, result: i32, buffer: &mut Buffer) -> Arrival {
         match result {
             0 => self.requests.arrived(tag, buffer),
@@ -77,10 +76,12 @@ impl Port for UblkPort {
         }
     }
 
+    #[inline]
     fn commit(&mut self, ring: &Ring, tag: Tag, result: i32, buffer: &mut Buffer) {
         let result = self.requests.answer(tag, result, buffer);
-        let commit = self.command(sys::UBLK_U_IO_COMMIT_AND_FETCH_REQ, tag, result);
+        let commit = &mut self.commits[tag.index()];
+        commit.set_result(result);
         // SAFETY: as in `fetch_all`.
-        unsafe { ring.push_command(tag, commit) };
+        unsafe { ring.push_command(commit.entry()) };
     }
 }

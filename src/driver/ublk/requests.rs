@@ -94,16 +94,33 @@ impl Requests {
     }
 
     /// What was announced for `tag`; the data of a write is in `buffer` afterwards.
+    #[inline(always)]
     pub(super) fn arrived(&self, tag: Tag, buffer: &mut Buffer) -> Arrival {
         let Some(descriptor) = self.descriptors.read(tag) else {
             return Arrival::Failed(libc::EINVAL);
         };
         let arrival = request(&descriptor);
+        match self.transfer {
+            Transfer::User => self.take_data(tag, arrival, buffer),
+            Transfer::Kernel | Transfer::Registered | Transfer::None => arrival,
+        }
+    }
+
+    /// The answer to give for `result`; the data of a read is with the kernel afterwards.
+    #[inline]
+    pub(super) fn answer(&self, tag: Tag, result: i32, buffer: &Buffer) -> i32 {
+        match self.transfer {
+            Transfer::User if result > 0 => self.give_data(tag, result, buffer),
+            _ => result,
+        }
+    }
+
+    /// Copies the data of a write to `buffer`.
+    #[inline(never)]
+    fn take_data(&self, tag: Tag, arrival: Arrival, buffer: &mut Buffer) -> Arrival {
         match arrival {
             Arrival::Request(request)
-                if self.transfer == Transfer::User
-                    && request.op == Op::Write
-                    && request.data_len() <= buffer.capacity() =>
+                if request.op == Op::Write && request.data_len() <= buffer.capacity() =>
             {
                 let data = &mut buffer.bytes_mut()[..request.data_len()];
                 match self.file.read_exact_at(data, self.position(tag)) {
@@ -115,11 +132,9 @@ impl Requests {
         }
     }
 
-    /// The answer to give for `result`; the data of a read is with the kernel afterwards.
-    pub(super) fn answer(&self, tag: Tag, result: i32, buffer: &Buffer) -> i32 {
-        if self.transfer != Transfer::User || result <= 0 {
-            return result;
-        }
+    /// Copies the data of a read to the kernel.
+    #[inline(never)]
+    fn give_data(&self, tag: Tag, result: i32, buffer: &Buffer) -> i32 {
         let op = self.descriptors.read(tag).map(|descriptor| request(&descriptor));
         match op {
             Some(Arrival::Request(Request { op: Op::Read, .. })) => {
@@ -142,16 +157,31 @@ impl Requests {
 }
 
 /// What a descriptor asks for.
+#[inline(always)]
 fn request(descriptor: &ublksrv_io_desc) -> Arrival {
     let op = match descriptor.op_flags & 0xff {
         sys::UBLK_IO_OP_READ => Op::Read,
         sys::UBLK_IO_OP_WRITE => Op::Write,
+        other => return rare(other, descriptor),
+    };
+    ranged(op, descriptor)
+}
+
+/// What a descriptor of another kind than READ and WRITE asks for.
+#[cold]
+fn rare(op: u32, descriptor: &ublksrv_io_desc) -> Arrival {
+    let op = match op {
         // It is for everything: what stands for its place is no sector.
         sys::UBLK_IO_OP_FLUSH => return Arrival::Request(Request::new(Op::Flush, 0, 0)),
         sys::UBLK_IO_OP_DISCARD => Op::Discard,
         sys::UBLK_IO_OP_WRITE_ZEROES => Op::WriteZeroes,
         _ => return Arrival::Refused(libc::EOPNOTSUPP),
     };
+    ranged(op, descriptor)
+}
+
+#[inline(always)]
+fn ranged(op: Op, descriptor: &ublksrv_io_desc) -> Arrival {
     let len = descriptor.nr_sectors.checked_mul(1 << SECTOR_SHIFT);
     let offset = descriptor.start_sector.checked_mul(1 << SECTOR_SHIFT);
     let (Some(len), Some(offset)) = (len, offset) else { return Arrival::Refused(libc::EINVAL) };
@@ -192,6 +222,7 @@ impl Descriptors {
     }
 
     /// The descriptor of a tag whose request was announced.
+    #[inline]
     fn read(&self, tag: Tag) -> Option<ublksrv_io_desc> {
         (tag.0 < self.depth).then(|| {
             // SAFETY: within the mapping, which lives as long as this; the kernel writes a

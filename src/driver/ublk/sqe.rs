@@ -3,14 +3,16 @@
 //! The ring library's builder does not know the address of such a command, which carries a buffer's
 //! place or a list, nor that it may take provided buffers; so the entry is laid out here.
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
-
 use io_uring::squeue;
 use libublk::sys::{ublk_batch_io, ublksrv_io_cmd};
 
+use crate::model::Tag;
+use crate::sys::ring::Ring;
+
 /// `IORING_OP_URING_CMD`.
 const URING_CMD: u8 = 46;
+/// `IOSQE_FIXED_FILE`.
+const FIXED_FILE: u8 = 1 << 0;
 /// `IOSQE_BUFFER_SELECT`.
 const BUFFER_SELECT: u8 = 1 << 5;
 /// `IORING_URING_CMD_MULTISHOT`.
@@ -37,12 +39,13 @@ pub(super) struct Sqe {
 }
 
 impl Sqe {
-    fn new(file: &File, command: u32, payload: [u8; 16]) -> Self {
+    /// On the file that the ring has.
+    fn new(command: u32, payload: [u8; 16]) -> Self {
         Self {
             opcode: URING_CMD,
-            flags: 0,
+            flags: FIXED_FILE,
             ioprio: 0,
-            fd: file.as_raw_fd(),
+            fd: 0,
             command,
             pad: 0,
             addr: 0,
@@ -57,17 +60,20 @@ impl Sqe {
     }
 
     /// A command for one tag.
-    pub(super) fn of_tag(file: &File, command: u32, payload: ublksrv_io_cmd) -> Self {
+    pub(super) fn of_tag(command: u32, payload: ublksrv_io_cmd) -> Self {
         // SAFETY: a `repr(C)` structure of integers without padding, as long as the array.
-        Self::new(file, command, unsafe {
-            std::mem::transmute::<ublksrv_io_cmd, [u8; 16]>(payload)
-        })
+        Self::new(command, unsafe { std::mem::transmute::<ublksrv_io_cmd, [u8; 16]>(payload) })
     }
 
     /// A command for many tags.
-    pub(super) fn of_queue(file: &File, command: u32, payload: ublk_batch_io) -> Self {
+    pub(super) fn of_queue(command: u32, payload: ublk_batch_io) -> Self {
         // SAFETY: as above.
-        Self::new(file, command, unsafe { std::mem::transmute::<ublk_batch_io, [u8; 16]>(payload) })
+        Self::new(command, unsafe { std::mem::transmute::<ublk_batch_io, [u8; 16]>(payload) })
+    }
+
+    /// The same with another command.
+    pub(super) fn command(&self, command: u32) -> Self {
+        Self { command, ..*self }
     }
 
     /// With an address, or what stands for one.
@@ -90,10 +96,23 @@ impl Sqe {
         self
     }
 
-    pub(super) fn entry(self) -> squeue::Entry {
+    /// Comes back as the completion of a command of `tag`.
+    pub(super) fn for_tag(mut self, tag: Tag) -> Self {
+        self.user_data = Ring::command_data(tag);
+        self
+    }
+
+    /// Changes the result in a command for one tag.
+    pub(super) fn set_result(&mut self, result: i32) {
+        const AT: usize = std::mem::offset_of!(ublksrv_io_cmd, result);
+        self.payload[AT..AT + 4].copy_from_slice(&result.to_ne_bytes());
+    }
+
+    pub(super) fn entry(&self) -> &squeue::Entry {
+        const { assert!(size_of::<Self>() == size_of::<squeue::Entry>()) }
         // SAFETY: both are `struct io_uring_sqe`, laid out as C does: an entry is a `repr(C)`
-        // wrapper of it, and the sizes are equal or this does not compile.
-        unsafe { std::mem::transmute::<Self, squeue::Entry>(self) }
+        // wrapper of it, and they are equally long and aligned.
+        unsafe { &*std::ptr::from_ref(self).cast() }
     }
 }
 
@@ -104,24 +123,32 @@ mod tests {
     use super::*;
 
     /// The bytes of an entry.
-    fn bytes(entry: squeue::Entry) -> [u8; 64] {
+    fn bytes(entry: &squeue::Entry) -> [u8; 64] {
         // SAFETY: 64 initialised bytes: integers without padding.
-        unsafe { std::mem::transmute(entry) }
+        unsafe { *std::ptr::from_ref(entry).cast() }
     }
 
     #[test]
     fn an_entry_is_what_the_library_builds_and_more() {
-        let file = tempfile::tempfile().expect("a file");
         let payload = ublksrv_io_cmd { q_id: 3, tag: 7, result: -5, addr: 0x1234_5678_9abc };
         // SAFETY: as in `of_tag`.
         let raw: [u8; 16] = unsafe { std::mem::transmute(payload) };
-        let built = opcode::UringCmd16::new(types::Fd(file.as_raw_fd()), 0xc010_7521).cmd(raw);
-        let ours = Sqe::of_tag(&file, 0xc010_7521, payload);
-        assert_eq!(bytes(built.build()), bytes(ours.entry()));
+        let built = opcode::UringCmd16::new(types::Fixed(0), 0xc010_7521).cmd(raw);
+        let ours = Sqe::of_tag(0xc010_7521, payload);
+        assert_eq!(bytes(&built.build()), bytes(ours.entry()));
+
+        let user_data = Ring::command_data(Tag(7));
+        let changed = ublksrv_io_cmd { result: 4096, ..payload };
+        // SAFETY: as in `of_tag`.
+        let raw: [u8; 16] = unsafe { std::mem::transmute(changed) };
+        let built = opcode::UringCmd16::new(types::Fixed(0), 0xc010_7521).cmd(raw);
+        let mut ours = ours.for_tag(Tag(7));
+        ours.set_result(4096);
+        assert_eq!(bytes(&built.build().user_data(user_data)), bytes(ours.entry()));
 
         let listed = bytes(ours.list(0x0102_0304_0506_0708, 0x0a0b_0c0d).entry());
         assert_eq!(listed[16..28], [8, 7, 6, 5, 4, 3, 2, 1, 0xd, 0xc, 0xb, 0xa]);
         let many = bytes(ours.multishot(0x0201).entry());
-        assert_eq!((many[1], many[28], &many[40..42]), (1 << 5, 1 << 1, &[1, 2][..]));
+        assert_eq!((many[1], many[28], &many[40..42]), (1 << 5 | 1, 1 << 1, &[1, 2][..]));
     }
 }

@@ -132,13 +132,21 @@ impl Ring {
         self.deferred
     }
 
-    /// Queues a driver command; its completion comes as [`Completion::Command`] with `tag`.
+    /// The user data of a driver command whose completion is to come as [`Completion::Command`]
+    /// with `tag`.
+    #[must_use]
+    pub fn command_data(tag: Tag) -> u64 {
+        user_data(COMMAND, 0, u32::from(tag.0))
+    }
+
+    /// Queues a driver command with [`Ring::command_data`] in it.
     ///
     /// # Safety
     /// Whatever memory the entry points to must stay valid until the command has completed or
     /// the ring is gone.
-    pub unsafe fn push_command(&self, tag: Tag, entry: squeue::Entry) {
-        self.push(entry.user_data(user_data(COMMAND, 0, u32::from(tag.0))));
+    #[inline]
+    pub unsafe fn push_command(&self, entry: &squeue::Entry) {
+        self.push(entry);
     }
 
     /// Queues a driver command that is for no tag; whatever comes of it comes as
@@ -146,15 +154,15 @@ impl Ring {
     ///
     /// # Safety
     /// As [`Ring::push_command`].
-    pub unsafe fn push_message(&self, number: u32, entry: squeue::Entry) {
-        self.push(entry.user_data(user_data(MESSAGE, 0, number)));
+    pub unsafe fn push_message(&self, number: u32, entry: &squeue::Entry) {
+        self.push(&entry.clone().user_data(user_data(MESSAGE, 0, number)));
     }
 
     /// Asks for a [`Completion::Clock`] after `time`. One at a time.
     pub fn start_clock(&self, time: Duration) {
         self.clock.set(Timespec::from(time));
         let entry = opcode::Timeout::new(self.clock.as_ptr()).build();
-        self.push(entry.user_data(user_data(CLOCK, 0, 0)));
+        self.push(&entry.user_data(user_data(CLOCK, 0, 0)));
     }
 
     /// Sends what is queued and waits as told; both in one system call. Returns early without
@@ -170,38 +178,74 @@ impl Ring {
                 return Ok(());
             }
         }
-        self.enter_once(wait).map(|_| ())
+        self.enter_once(wait)?;
+        // A ring that defers work does as much of it after a wait as was waited for, which is one
+        // completion; the others are had together instead of one more round each.
+        // SAFETY: as in `push`; the borrow ends with the statement.
+        if wait != Wait::No && unsafe { self.uring.submission_shared() }.taskrun() {
+            self.enter_once(Wait::No)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the ring a file, as number 0 of its own table, which saves its commands the way
+    /// through the process's.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn register_file(&self, file: &impl AsRawFd) -> Result<(), Error> {
+        let registered = self.uring.submitter().register_files(&[file.as_raw_fd()]);
+        registered.map_err(|error| Error::from_io(&error, "cannot register a file with a ring"))
+    }
+
+    /// Lets go of the file, if there is one. A kernel may wait for commands on it that are in flight.
+    pub fn unregister_file(&self) {
+        // ENXIO: there is none.
+        let _: std::io::Result<()> = self.uring.submitter().unregister_files();
     }
 
     /// The next completion that is there, without a system call.
+    #[inline]
     #[must_use]
     pub fn reap(&self) -> Option<Completion> {
         loop {
             let cqe = self.next_cqe()?;
             let data = cqe.user_data();
-            let number = (data & 0x00ff_ffff) as u32;
-            match (data >> 56) as u8 {
-                COMMAND => return Some(Completion::Command(Tag(number as u16), cqe.result())),
-                MESSAGE => return Some(Completion::Message(number, cqe.result(), cqe.flags())),
-                OPERATION => {
-                    let generation = (data >> 24) as u32;
-                    let ended = self.operations.borrow_mut().end(number, generation, cqe.result());
-                    match ended {
-                        Some((task, waker)) => return Some(Completion::Ready(task, waker)),
-                        None => self.stray(data, cqe.result()),
-                    }
-                }
-                DOORBELL => {
-                    if !cqueue::more(cqe.flags()) {
-                        self.watch_doorbell();
-                    }
-                    return Some(Completion::Woken);
-                }
-                CLOCK => return Some(Completion::Clock),
-                CANCEL => {}
-                _ => self.stray(data, cqe.result()),
+            if (data >> 56) as u8 == COMMAND {
+                return Some(Completion::Command(Tag(data as u16), cqe.result()));
+            }
+            if let Some(other) = self.other(&cqe) {
+                return Some(other);
             }
         }
+    }
+
+    /// What a completion says that is of no command.
+    #[cold]
+    fn other(&self, cqe: &cqueue::Entry) -> Option<Completion> {
+        let data = cqe.user_data();
+        let number = (data & 0x00ff_ffff) as u32;
+        match (data >> 56) as u8 {
+            MESSAGE => return Some(Completion::Message(number, cqe.result(), cqe.flags())),
+            OPERATION => {
+                let generation = (data >> 24) as u32;
+                let ended = self.operations.borrow_mut().end(number, generation, cqe.result());
+                match ended {
+                    Some((task, waker)) => return Some(Completion::Ready(task, waker)),
+                    None => self.stray(data, cqe.result()),
+                }
+            }
+            DOORBELL => {
+                if !cqueue::more(cqe.flags()) {
+                    self.watch_doorbell();
+                }
+                return Some(Completion::Woken);
+            }
+            CLOCK => return Some(Completion::Clock),
+            CANCEL => {}
+            _ => self.stray(data, cqe.result()),
+        }
+        None
     }
 
     /// Whether no completion is there.
@@ -231,16 +275,22 @@ impl Ring {
     }
 
     /// Queues an entry, behind the backlog if there is one.
-    fn push(&self, entry: squeue::Entry) {
+    #[inline]
+    fn push(&self, entry: &squeue::Entry) {
         // SAFETY: the callers hand over entries whose memory outlives the operation (leases,
         // the boxed timespec of a slot, `push_command`'s contract). No other borrow of the
         // submission queue exists: it is never kept beyond a statement and the ring is !Sync.
-        let pushed = !self.backlogged.get()
-            && unsafe { self.uring.submission_shared().push(&entry) }.is_ok();
+        let pushed =
+            !self.backlogged.get() && unsafe { self.uring.submission_shared().push(entry) }.is_ok();
         if !pushed {
-            self.backlog.borrow_mut().push_back(entry);
-            self.backlogged.set(true);
+            self.postpone(entry);
         }
+    }
+
+    #[cold]
+    fn postpone(&self, entry: &squeue::Entry) {
+        self.backlog.borrow_mut().push_back(entry.clone());
+        self.backlogged.set(true);
     }
 
     /// Moves entries from the backlog to the submission queue while there is room.
@@ -296,6 +346,7 @@ impl Ring {
         unsafe { self.uring.submitter().enter::<libc::sigset_t>(queued as u32, want, flags, None) }
     }
 
+    #[inline]
     fn next_cqe(&self) -> Option<cqueue::Entry> {
         // SAFETY: the only borrow of the completion queue: it ends with the statement, nothing
         // is called in it, and the ring is !Sync.
@@ -305,12 +356,12 @@ impl Ring {
     fn watch_doorbell(&self) {
         let fd = Fd(self.doorbell.as_fd().as_raw_fd());
         let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build();
-        self.push(entry.user_data(user_data(DOORBELL, 0, 0)));
+        self.push(&entry.user_data(user_data(DOORBELL, 0, 0)));
     }
 
     fn cancel(&self, data: u64) {
         let entry = opcode::AsyncCancel::new(data).build();
-        self.push(entry.user_data(user_data(CANCEL, 0, 0)));
+        self.push(&entry.user_data(user_data(CANCEL, 0, 0)));
     }
 
     fn stray(&self, data: u64, result: i32) {

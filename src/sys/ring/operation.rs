@@ -216,7 +216,7 @@ impl Ring {
         let mut operations = self.operations.borrow_mut();
         let number = operations.begin(task, lease, time);
         let generation = operations.slots[number as usize].generation;
-        self.push(entry.user_data(user_data(OPERATION, generation, number)));
+        self.push(&entry.user_data(user_data(OPERATION, generation, number)));
         Operation { ring: self, task, number, generation, used: PhantomData }
     }
 }

@@ -37,7 +37,13 @@ struct Flavour {
 const FLAVOURS: [Flavour; 4] = [
     // 6.6
     Flavour {
-        set: |b| _ = b.setup_single_issuer().setup_defer_taskrun().setup_no_sqarray(),
+        set: |b| {
+            _ = b
+                .setup_single_issuer()
+                .setup_defer_taskrun()
+                .setup_taskrun_flag()
+                .setup_no_sqarray()
+        },
         deferred: true,
     },
     // 6.1

@@ -88,7 +88,7 @@ fn f62_strangers_and_latecomers_are_logged_and_dropped() -> TestResult {
         user_data(OPERATION, 0, 0xff_fff), // no such slot
         user_data(CANCEL, 0, 0),           // ours, of no interest
     ] {
-        ring.push(opcode::Nop::new().build().user_data(data));
+        ring.push(&opcode::Nop::new().build().user_data(data));
     }
     ring.enter(Wait::AtMost(Duration::from_secs(1)))?;
     assert!(ring.reap().is_none());
@@ -103,8 +103,9 @@ fn f21_more_commands_than_the_ring_has_room_for_go_through_in_order() -> TestRes
     for depth in [1, 128, 1024] {
         let (ring, _) = ring(8, &quiet())?;
         for tag in 0..depth {
+            let nop = opcode::Nop::new().build().user_data(Ring::command_data(Tag(tag)));
             // SAFETY: a no-op points to no memory.
-            unsafe { ring.push_command(Tag(tag), opcode::Nop::new().build()) };
+            unsafe { ring.push_command(&nop) };
         }
         let mut came = Vec::new();
         while came.len() < usize::from(depth) {

@@ -15,14 +15,14 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use nix::libc;
 use slog::{Logger, debug, warn};
 
 use super::control::QueueControl;
-use super::core::Core;
+use super::core::{Core, Turn};
 use super::host::QueuePlan;
 use super::meter::Meter;
 use super::port::{Arrival, Port};
@@ -68,8 +68,6 @@ pub(super) struct Queue<P> {
     tasks: Tasks,
     port: P,
     meter: Meter,
-    /// The request of each tag while it is in service.
-    serving: Vec<Option<Request>>,
     drain: Duration,
     /// The buffers are memory that an idle queue can do without.
     gives_back: bool,
@@ -97,7 +95,6 @@ impl<P: Port> Queue<P> {
         plan: &QueuePlan,
         log: Logger,
     ) -> Self {
-        let serving = vec![None; core.tags.len()];
         let meter = Meter::new(&control, core.tags.len());
         // Without deferred work the kernel may fill a buffer at any moment, so that none can be
         // given back.
@@ -108,7 +105,6 @@ impl<P: Port> Queue<P> {
             port,
             tasks,
             meter,
-            serving,
             drain: plan.drain,
             gives_back,
             log,
@@ -128,8 +124,9 @@ impl<P: Port> Queue<P> {
     /// # Errors
     /// What the port or the ring says; kind `Panicked` when the target panics.
     pub(super) fn start(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<(), Error> {
-        for tag in 0..self.serving.len() as u16 {
-            self.tasks.poll(Tag(tag), None).map_err(super::panicked)?;
+        for tag in 0..self.core.tags.len() as u16 {
+            // What ends at once shows at the tag's first request.
+            let _: Poll<()> = self.tasks.poll(Tag(tag)).map_err(super::panicked)?;
         }
         self.port.fetch_all(&self.core.ring)?;
         self.core.ring.enter(Wait::No)?;
@@ -147,7 +144,6 @@ impl<P: Port> Queue<P> {
                 Next::Exit(cause) => return Ok(cause),
                 Next::Wait(limit) => limit,
             };
-            self.meter.round_over();
             let doorbell = &self.control.doorbell;
             if more || self.port_has_more || !doorbell.fall_asleep() {
                 self.core.ring.enter(Wait::No)?;
@@ -168,14 +164,17 @@ impl<P: Port> Queue<P> {
         if left > 0 {
             warn!(self.log, "operations of the target never ended"; "operations" => left);
         }
-        for tag in 0..self.serving.len() as u16 {
+        for tag in 0..self.core.tags.len() as u16 {
             self.refuse_untaken(Tag(tag));
             self.try_commit(Tag(tag));
         }
-        self.port.flush(&self.core.ring);
         self.meter.round_over();
+        self.port.flush(&self.core.ring);
         if let Err(error) = self.core.ring.enter(Wait::No) {
             debug!(self.log, "the last answers were not sent"; "error" => %error);
+        }
+        if self.gone == self.core.tags.len() {
+            self.core.ring.unregister_file();
         }
     }
 
@@ -189,7 +188,7 @@ impl<P: Port> Queue<P> {
                     break;
                 }
                 Some(Completion::Command(tag, result)) => self.arrived(tag, result, tell)?,
-                Some(Completion::Ready(task, waker)) => self.poll(Tag(task as u16), waker, tell),
+                Some(Completion::Ready(task, waker)) => self.ready(Tag(task as u16), waker, tell),
                 Some(Completion::Message(number, result, flags)) => {
                     self.port.message(&self.core.ring, number, result, flags)?;
                     self.take(tell)?;
@@ -202,6 +201,7 @@ impl<P: Port> Queue<P> {
         if self.port_has_more {
             self.take(tell)?;
         }
+        self.meter.round_over();
         self.port_has_more |= self.port.flush(&self.core.ring);
         Ok(more)
     }
@@ -213,8 +213,8 @@ impl<P: Port> Queue<P> {
         }
         let control = Arc::clone(&self.control);
         control.doorbell.take(|task| {
-            if task < self.serving.len() {
-                self.poll(Tag(task as u16), None, tell);
+            if task < self.core.tags.len() {
+                self.poll(Tag(task as u16), tell);
             } else {
                 self.port_has_more = true;
             }
@@ -235,31 +235,58 @@ impl<P: Port> Queue<P> {
     }
 
     /// Something has come for a tag.
+    #[inline]
     fn arrived(
         &mut self,
         tag: Tag,
         result: i32,
         tell: &mut dyn FnMut(Notice),
     ) -> Result<(), Error> {
-        let cell = self.core.tags.get(tag.index());
-        let Some((cell, mut buffer)) = cell.and_then(|cell| Some((cell, cell.buffer.take()?)))
-        else {
+        let cell = self.core.tags.get(tag.index()).filter(|cell| cell.turn.get() == Turn::Driver);
+        let Some(mut buffer) = cell.and_then(|cell| cell.buffer.take()) else {
             warn!(self.log, "the driver gave a tag that is in service"; "tag" => tag.0);
             return Ok(());
         };
-        let arrival = self.port.arrived(tag, result, &mut buffer);
+        match self.port.arrived(tag, result, &mut buffer) {
+            Arrival::Request(request) if request.data_len() <= buffer.capacity() => {
+                if !self.active {
+                    self.become_active();
+                }
+                if self.tasks.answers_at_once() {
+                    match self.tasks.at_once(&request, buffer.reach(request.data_len())) {
+                        Ok(Some(result)) => {
+                            let result = request.answered(result);
+                            self.meter.at_once(&request, result);
+                            self.commit(tag, buffer, result);
+                            return Ok(());
+                        }
+                        Ok(None) => {}
+                        Err(report) => self.ended(tag, Err(report), tell),
+                    }
+                }
+                self.future(tag, request, buffer, tell);
+                Ok(())
+            }
+            other => self.unserved(tag, buffer, other),
+        }
+    }
+
+    /// Gives a request to its tag's future.
+    fn future(&mut self, tag: Tag, request: Request, buffer: Buffer, tell: &mut dyn FnMut(Notice)) {
+        let cell = &self.core.tags[tag.index()];
+        cell.buffer.set(Some(buffer));
+        cell.request.set(request);
+        cell.turn.set(Turn::Arrived);
+        self.meter.arrived(tag);
+        self.poll(tag, tell);
+    }
+
+    /// What has come for a tag is nothing that the target could serve.
+    #[cold]
+    fn unserved(&mut self, tag: Tag, buffer: Buffer, arrival: Arrival) -> Result<(), Error> {
+        let cell = &self.core.tags[tag.index()];
         match arrival {
-            Arrival::Request(request) if request.data_len() > buffer.capacity() => {
-                self.commit(tag, buffer, -libc::EINVAL);
-            }
-            Arrival::Request(request) => {
-                cell.buffer.set(Some(buffer));
-                cell.request.set(Some(request));
-                self.serving[tag.index()] = Some(request);
-                self.meter.arrived(tag);
-                self.note_activity();
-                self.poll(tag, None, tell);
-            }
+            Arrival::Request(_) => self.commit(tag, buffer, -libc::EINVAL),
             Arrival::Refused(errno) => self.commit(tag, buffer, -errno),
             Arrival::Gone => {
                 cell.buffer.set(Some(buffer));
@@ -279,62 +306,85 @@ impl<P: Port> Queue<P> {
         Ok(())
     }
 
-    /// Polls a tag's future and commits whatever was answered by it.
-    fn poll(&mut self, tag: Tag, waker: Option<Waker>, tell: &mut dyn FnMut(Notice)) {
-        if let Err(report) = self.tasks.poll(tag, waker) {
-            tell(Notice::Panicked(report.clone()));
-            self.broken = Some(report);
-            for tag in 0..self.serving.len() as u16 {
-                self.refuse_untaken(Tag(tag));
-            }
-        } else if !self.tasks.is_running(tag) {
-            self.refuse_untaken(tag);
+    /// An operation of a task has ended.
+    fn ready(&mut self, tag: Tag, waker: Option<Waker>, tell: &mut dyn FnMut(Notice)) {
+        if let Some(waker) = waker
+            && let Err(report) = self.tasks.wake(waker)
+        {
+            self.ended(tag, Err(report), tell);
         }
-        // Its buffer may have been what an answer waited for.
-        self.try_commit(tag);
-        self.commit_answered();
+        // Its buffer may have been what an answer waited for: polling commits that as well.
+        self.poll(tag, tell);
     }
 
-    fn commit_answered(&mut self) {
+    /// Polls a tag's future and commits whatever was answered by it.
+    #[inline]
+    fn poll(&mut self, tag: Tag, tell: &mut dyn FnMut(Notice)) {
+        self.core.polled.set(Some(tag));
+        let polled = self.tasks.poll(tag);
+        self.core.polled.set(None);
+        if !matches!(polled, Ok(Poll::Pending)) {
+            self.ended(tag, polled, tell);
+        }
+        self.try_commit(tag);
         loop {
             let answered = self.core.answered.borrow_mut().pop();
-            let Some(tag) = answered else { break };
-            self.try_commit(tag);
+            let Some(other) = answered else { break };
+            self.try_commit(other);
+        }
+    }
+
+    /// The future of a tag is no more, or that of none.
+    #[cold]
+    fn ended(
+        &mut self,
+        tag: Tag,
+        polled: Result<Poll<()>, PanicReport>,
+        tell: &mut dyn FnMut(Notice),
+    ) {
+        let Err(report) = polled else { return self.refuse_untaken(tag) };
+        tell(Notice::Panicked(report.clone()));
+        self.broken = Some(report);
+        for tag in 0..self.core.tags.len() as u16 {
+            self.refuse_untaken(Tag(tag));
         }
     }
 
     /// Answers a request that no future will ever take.
     fn refuse_untaken(&self, tag: Tag) {
         let cell = &self.core.tags[tag.index()];
-        if cell.request.take().is_some() {
+        if cell.turn.get() == Turn::Arrived {
             self.core.answer(tag, cell.buffer.take(), -libc::EIO);
         }
     }
 
     /// Commits the answer of a tag, if it has one and the kernel has let go of the buffer.
+    #[inline]
     fn try_commit(&mut self, tag: Tag) {
         let Some(cell) = self.core.tags.get(tag.index()) else { return };
-        let Some(result) = cell.result.get() else { return };
+        if cell.turn.get() != Turn::Answered {
+            return;
+        }
         match cell.buffer.take() {
             Some(buffer) if !buffer.is_busy() => {
-                cell.result.set(None);
+                let (request, result) = (cell.request.get(), cell.result.get());
+                cell.turn.set(Turn::Driver);
+                self.meter.answered(tag, request, result);
                 self.commit(tag, buffer, result);
             }
             buffer => cell.buffer.set(buffer),
         }
     }
 
+    #[inline(always)]
     fn commit(&mut self, tag: Tag, mut buffer: Buffer, result: i32) {
-        if let Some(request) = self.serving[tag.index()].take() {
-            self.meter.answered(tag, &request, result);
-        }
         self.port.commit(&self.core.ring, tag, result, &mut buffer);
         self.core.tags[tag.index()].buffer.set(Some(buffer));
     }
 
     /// Moves the queue's life on.
     fn advance(&mut self, tell: &mut dyn FnMut(Notice)) -> Next {
-        let all = self.serving.len();
+        let all = self.core.tags.len();
         if let Phase::Serving = self.phase {
             let stopped = self.control.is_stopped();
             if !stopped && self.gone < all {
@@ -352,7 +402,7 @@ impl<P: Port> Queue<P> {
             self.phase = Phase::Ending(end);
             self.core.ending.set(true);
             for tag in 0..all as u16 {
-                self.poll(Tag(tag), None, tell);
+                self.poll(Tag(tag), tell);
             }
         }
         let (Phase::Draining(end) | Phase::Ending(end)) = self.phase else {
@@ -369,14 +419,16 @@ impl<P: Port> Queue<P> {
     }
 
     fn cause(&self) -> QueueExitCause {
-        match (&self.broken, self.serving.len() - self.gone) {
+        match (&self.broken, self.core.tags.len() - self.gone) {
             (Some(report), _) => QueueExitCause::Panicked(report.clone()),
             (None, 0) => QueueExitCause::Stopped,
             (None, out) => QueueExitCause::Abandoned(out as u16),
         }
     }
 
-    fn note_activity(&mut self) {
+    /// The first request in a while.
+    #[cold]
+    fn become_active(&mut self) {
         self.used = true;
         self.active = true;
         if !self.clock_runs && self.gives_back {
@@ -389,7 +441,8 @@ impl<P: Port> Queue<P> {
     /// next request.
     fn tick(&mut self) {
         // A request whose data is in its buffer may have come without having been looked at.
-        let quiet = self.core.ring.is_quiet() && self.serving.iter().all(Option::is_none);
+        let quiet = self.core.ring.is_quiet()
+            && self.core.tags.iter().all(|cell| cell.turn.get() == Turn::Driver);
         if std::mem::take(&mut self.active) || !quiet {
             self.core.ring.start_clock(IDLE);
             return;

@@ -16,13 +16,14 @@ use futures::future::LocalBoxFuture;
 use super::core::Core;
 use crate::model::{PanicReport, Tag};
 use crate::sys::panic::catch;
-use crate::target::{QueueTarget, TagSlot};
+use crate::target::{IoResult, QueueTarget, Request, TagSlot};
 
 /// The futures of a queue's tags.
 pub(super) struct Tasks {
     core: Rc<Core>,
     futures: Vec<Option<LocalBoxFuture<'static, ()>>>,
     target: Option<Box<dyn QueueTarget>>,
+    at_once: bool,
     running: usize,
 }
 
@@ -37,9 +38,11 @@ impl Tasks {
             core: Rc::clone(core),
             futures: Vec::with_capacity(count),
             target: Some(target),
+            at_once: false,
             running: count,
         };
         let made = catch(|| {
+            tasks.at_once = tasks.target.as_ref().is_some_and(|target| target.answers_at_once());
             for tag in 0..count as u16 {
                 let slot = TagSlot::new(core, Tag(tag));
                 let future = tasks.target.as_ref().map(|target| target.run_tag(slot));
@@ -60,38 +63,61 @@ impl Tasks {
         self.running
     }
 
-    /// Whether the future of `tag` has not ended.
-    pub(super) fn is_running(&self, tag: Tag) -> bool {
-        self.futures[tag.index()].is_some()
+    /// Whether the target answers anything without a future.
+    #[inline]
+    pub(super) fn answers_at_once(&self) -> bool {
+        self.at_once
     }
 
-    /// Polls the future of `tag`, if it has not ended; `waker` belongs to an operation of it that
-    /// has.
+    /// The target's answer to a request, if it has one without waiting.
     ///
     /// # Errors
     /// A panic; every future of the queue is gone then.
-    pub(super) fn poll(&mut self, tag: Tag, waker: Option<Waker>) -> Result<(), PanicReport> {
-        let Some(future) = &mut self.futures[tag.index()] else { return Ok(()) };
-        let core = &self.core;
+    #[inline]
+    pub(super) fn at_once(
+        &mut self,
+        request: &Request,
+        data: &mut [u8],
+    ) -> Result<Option<IoResult>, PanicReport> {
+        let Some(target) = &self.target else { return Ok(None) };
+        catch(|| target.at_once(request, data)).inspect_err(|_| self.drop_all())
+    }
+
+    /// Wakes whoever inside a task waits with a waker of its own.
+    ///
+    /// # Errors
+    /// A panic; every future of the queue is gone then.
+    pub(super) fn wake(&mut self, waker: Waker) -> Result<(), PanicReport> {
+        catch(|| waker.wake()).inspect_err(|_| self.drop_all())
+    }
+
+    /// Polls the future of `tag`; ready when it has ended, now or before.
+    ///
+    /// # Errors
+    /// A panic; every future of the queue is gone then.
+    #[inline]
+    pub(super) fn poll(&mut self, tag: Tag) -> Result<Poll<()>, PanicReport> {
+        let Some(future) = &mut self.futures[tag.index()] else { return Ok(Poll::Ready(())) };
+        let core = &*self.core;
         let polled = catch(|| {
-            if let Some(waker) = waker {
-                waker.wake();
-            }
             core.nudge(tag);
             future.as_mut().poll(&mut Context::from_waker(&core.wakers[tag.index()]))
         });
         match polled {
-            Ok(Poll::Pending) => Ok(()),
-            Ok(Poll::Ready(())) => {
-                self.running -= 1;
-                let ended = self.futures[tag.index()].take();
-                catch(|| drop(ended)).inspect_err(|_| self.drop_all())
-            }
+            Ok(Poll::Pending) => Ok(Poll::Pending),
+            Ok(Poll::Ready(())) => self.ended(tag),
             Err(report) => {
                 self.drop_all();
                 Err(report)
             }
         }
+    }
+
+    #[cold]
+    fn ended(&mut self, tag: Tag) -> Result<Poll<()>, PanicReport> {
+        self.running -= 1;
+        let ended = self.futures[tag.index()].take();
+        catch(|| drop(ended)).inspect_err(|_| self.drop_all()).map(Poll::Ready)
     }
 
     /// Drops every future and the target's half; what is in service is answered with `EIO`.

@@ -1,5 +1,6 @@
 //! The engine as a target sees it, on a queue without a driver.
 
+mod at_once;
 mod dropped;
 mod lives;
 mod load;
@@ -15,7 +16,8 @@ use nix::libc;
 use crate::model::{Error, ErrorKind, QueueExitCause};
 use crate::target::testing::LocalQueue;
 use crate::target::{
-    Errno, Geometry, Io, IoResult, Op, QueueContext, QueueTarget, Request, Serve, Target, per_tag,
+    Errno, Geometry, Io, IoResult, Op, QueueContext, QueueTarget, Request, Serve, Shared, Target,
+    per_tag,
 };
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;

@@ -9,8 +9,8 @@
 //! teardown.
 //!
 //! Invariants: a thread that does not end (it may have work in the kernel) keeps the others waiting
-//! for [`PATIENCE`] at most; the joining thread ends when nothing is left and nothing has come for
-//! [`IDLE`].
+//! for `PATIENCE` at most; the joining thread ends when nothing is left and nothing has come for
+//! `IDLE`.
 
 use std::collections::VecDeque;
 use std::os::unix::thread::JoinHandleExt;

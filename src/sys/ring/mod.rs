@@ -221,7 +221,7 @@ impl Ring {
     }
 
     /// What a completion says that is of no command.
-    #[cold]
+    #[inline(never)]
     fn other(&self, cqe: &cqueue::Entry) -> Option<Completion> {
         let data = cqe.user_data();
         let number = (data & 0x00ff_ffff) as u32;

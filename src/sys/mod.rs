@@ -4,7 +4,7 @@
 //! ```text
 //!   Arena ── Buffer, one a tag ──┐
 //!   Doorbell ── Waker, one a task┼──> Ring ── Operation (a future) ──> Completion
-//!   thread::spawn, blocking, join │      one thread owns it
+//!   thread::spawn, join::joined  │      one thread owns it
 //!
 //!   SharedMemory, file locks, block sizes of disks ──> the targets
 //!   Host (a root folder) ──> limits, devices, holders of a disk

@@ -121,29 +121,29 @@ impl Meter {
     #[inline]
     pub(super) fn answered(&mut self, tag: Tag, request: Request, result: i32) {
         self.in_flight -= 1;
-        if result < 0 || request.fua {
-            self.mark(request, result);
+        if self.came[tag.index()] == self.round {
+            self.tally(request, result);
+        } else {
+            self.answered_late(tag, request, result);
         }
-        if self.came[tag.index()] != self.round {
-            return self.answered_late(tag, request, result);
-        }
-        let tally = &mut self.at_once[request.op as usize];
-        tally.requests += 1;
-        tally.bytes += bytes(request, result);
     }
 
     /// A request has come and was answered with `result` without waiting.
     #[inline]
-    pub(super) fn at_once(&mut self, request: &Request, result: i32) {
+    pub(super) fn at_once(&mut self, request: Request, result: i32) {
         if self.round == QUIET {
             self.begin();
         }
-        if result < 0 || request.fua {
-            self.mark(*request, result);
-        }
+        self.tally(request, result);
+    }
+
+    /// A request came and was answered in this round.
+    #[inline]
+    fn tally(&mut self, request: Request, result: i32) {
+        self.mark(request, result);
         let tally = &mut self.at_once[request.op as usize];
         tally.requests += 1;
-        tally.bytes += bytes(*request, result);
+        tally.bytes += bytes(request, result);
     }
 
     /// The answers of this round go back now.
@@ -154,11 +154,16 @@ impl Meter {
         }
     }
 
-    #[cold]
-    fn mark(&mut self, request: Request, result: i32) {
+    /// What is counted of few requests only: errors, and those that must be durable.
+    #[inline]
+    fn mark(&self, request: Request, result: i32) {
         let counters = &self.control.counters;
-        add(&counters.fua, u64::from(request.fua));
-        add(&counters.ops[request.op as usize].errors, u64::from(result < 0));
+        if request.fua {
+            add(&counters.fua, 1);
+        }
+        if result < 0 {
+            add(&counters.ops[request.op as usize].errors, 1);
+        }
     }
 
     /// A request of an earlier round was answered.
@@ -166,6 +171,7 @@ impl Meter {
         if self.round == QUIET {
             self.begin();
         }
+        self.mark(request, result);
         let of_kind = &self.control.counters.ops[request.op as usize];
         add(&of_kind.requests, 1);
         add(&of_kind.bytes, bytes(request, result));
@@ -286,6 +292,7 @@ mod tests {
         }
         Ok(())
     }
+
     #[test]
     fn a_calm_queue_has_few_rounds_timed_and_still_times_what_stays()
     -> Result<(), crate::model::Error> {

@@ -256,7 +256,7 @@ impl<P: Port> Queue<P> {
                     match self.tasks.at_once(&request, buffer.reach(request.data_len())) {
                         Ok(Some(result)) => {
                             let result = request.answered(result);
-                            self.meter.at_once(&request, result);
+                            self.meter.at_once(request, result);
                             self.commit(tag, buffer, result);
                             return Ok(());
                         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Driver, Features};
-use crate::model::{DeviceId, Error, ErrorKind, QueueSpec};
+use crate::model::{DeviceId, Error, ErrorKind, Processors, QueueId, QueueSpec};
 use crate::target::Geometry;
 
 /// A control command on `/dev/ublk-control`.
@@ -31,6 +31,8 @@ pub enum Command {
     DeleteAsync(DeviceId),
     /// `GET_DEV_INFO`.
     Info(DeviceId),
+    /// `GET_QUEUE_AFFINITY`.
+    QueueAffinity(DeviceId, QueueId),
     /// `UPDATE_SIZE` (Linux 6.16 on), in bytes.
     UpdateSize(DeviceId, u64),
     /// `QUIESCE_DEV` (Linux 6.16 on): new I/O waits, and once every queue has a tag to spare the
@@ -57,6 +59,7 @@ impl Command {
             Self::Delete(_) => "DEL_DEV",
             Self::DeleteAsync(_) => "DEL_DEV_ASYNC",
             Self::Info(_) => "GET_DEV_INFO",
+            Self::QueueAffinity(..) => "GET_QUEUE_AFFINITY",
             Self::UpdateSize(..) => "UPDATE_SIZE",
             Self::Quiesce(..) => "QUIESCE_DEV",
             Self::StartRecovery(_) => "START_USER_RECOVERY",
@@ -78,6 +81,7 @@ impl Command {
             | Self::Delete(id)
             | Self::DeleteAsync(id)
             | Self::Info(id)
+            | Self::QueueAffinity(id, _)
             | Self::UpdateSize(id, _)
             | Self::Quiesce(id, _)
             | Self::StartRecovery(id)
@@ -97,6 +101,9 @@ pub enum Reply {
     Device(KernelDevice),
     /// To `GET_PARAMS`.
     Params(Params),
+    /// To `GET_QUEUE_AFFINITY`: the processors whose I/O goes to the queue, those that are not
+    /// there yet included.
+    Processors(Processors),
 }
 
 /// What `ADD_DEV` is told.
@@ -195,6 +202,18 @@ impl dyn Driver {
         match self.execute(Command::Info(id)).await? {
             Reply::Device(device) => Ok(device),
             other => Err(unexpected("GET_DEV_INFO", &other)),
+        }
+    }
+
+    /// `GET_QUEUE_AFFINITY`.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is no such device; `EINVAL` when it has no such queue, or the kernel may
+    /// have more processors than [`Processors::MOST`].
+    pub async fn queue_affinity(&self, id: DeviceId, queue: QueueId) -> Result<Processors, Error> {
+        match self.execute(Command::QueueAffinity(id, queue)).await? {
+            Reply::Processors(processors) => Ok(processors),
+            other => Err(unexpected("GET_QUEUE_AFFINITY", &other)),
         }
     }
 }

@@ -16,6 +16,7 @@ mod observe;
 mod outcome;
 mod panic;
 mod policy;
+mod processors;
 mod report;
 mod request;
 mod spec;
@@ -34,6 +35,7 @@ pub use outcome::{
 };
 pub use panic::PanicReport;
 pub use policy::{BUSY_TIMEOUT, BusyPolicy, Labels, NoBusyPolicy, Origin};
+pub use processors::Processors;
 pub use report::{ShutdownReport, StageSummary};
 pub use request::{
     Condition, DeleteOptions, Ensured, GroupInfo, GroupReport, KernelFeatures, ResizeOutcome,

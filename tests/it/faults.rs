@@ -69,6 +69,7 @@ fn plans(kernel: &KernelProfile) -> Vec<String> {
         Point::Features,
         Point::GetParams,
         Point::TryStop,
+        Point::Affinity,
         Point::UpdateSize,
         Point::Quiesce,
         Point::StartRecovery,

@@ -20,7 +20,7 @@ use super::disk::{Service, SimDisk, SimDisks};
 use super::wire::{Wire, Wires};
 use super::work::Flag;
 use crate::driver::{AddDevice, Features, KernelDevice, KernelState, Params};
-use crate::model::{DeviceId, LIMITS, QueueSpec};
+use crate::model::{DeviceId, LIMITS, Processors, QueueId, QueueSpec};
 
 /// A refusal: the errno, and what the kernel means by it.
 pub(super) type Refusal = (i32, &'static str);
@@ -282,6 +282,27 @@ impl Device {
         self.disks.detach(self.id);
         self.state.set(KernelState::Dead);
         self.pid.set(0);
+    }
+
+    /// GET_QUEUE_AFFINITY: of a host with so many processors, spread as blk-mq does where all are
+    /// alike: neighbours share a queue, and the first queues have one more if it does not come out
+    /// even.
+    pub(super) fn queue_affinity(
+        &self,
+        queue: QueueId,
+        processors: u16,
+    ) -> Result<Processors, Refusal> {
+        let (processors, queues) = (usize::from(processors), usize::from(self.queues.count));
+        let queue = usize::from(queue.0);
+        if processors > Processors::MOST {
+            return Err((libc::EINVAL, "the mask has no room for every processor"));
+        }
+        if queue >= queues {
+            return Err((libc::EINVAL, "the device has no such queue"));
+        }
+        let (each, more) = (processors / queues, processors % queues);
+        let first = |queue: usize| queue * each + queue.min(more);
+        Ok((first(queue)..first(queue + 1)).collect())
     }
 
     /// SET_PARAMS.

@@ -1,7 +1,7 @@
 //! What happened in the simulated kernel, in order: for tests that are about order.
 //!
 //! Invariants: nothing is kept unless somebody asked; a line is written when the thing is done, not
-//! when it is asked for; queries are left out.
+//! when it is asked for; queries that anybody asks at any time are left out.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -100,6 +100,10 @@ impl Kernel {
                 return refuse(params.ok_or((libc::EINVAL, "no parameters are set")))
                     .map(Reply::Params);
             }
+            Command::QueueAffinity(id, queue) => {
+                let processors = self.find(id)?.queue_affinity(queue, self.profile.processors);
+                return refuse(processors).map(Reply::Processors);
+            }
             Command::SetParams(id, params) => {
                 let device = self.find(id)?;
                 let _device_mutex = device.lock.lock().await;

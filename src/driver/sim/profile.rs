@@ -23,7 +23,7 @@ pub struct KernelProfile {
     pub mutex_on_delete: bool,
     /// Most devices (`ublks_max`; from 6.15 on only unprivileged ones are counted, so no limit).
     pub ublks_max: usize,
-    /// Processors: a device never gets more queues than these.
+    /// Processors: a device never gets more queues than these, and they are spread over its queues.
     pub processors: u16,
     /// While `STOP_DEV` drains, an opener reads one block more, and `STOP_DEV` returns only when
     /// a queue has served it: whoever ends queues before `STOP_DEV` has returned waits for ever.

@@ -8,14 +8,14 @@
 //! Layouts and numbers come from libublk's bindings of the kernel's `ublk_cmd.h`.
 //!
 //! Invariants: only ioctl-encoded opcodes (the bare ones may be compiled out, fault F34);
-//! `queue_id` is all ones since no command here is for a queue; an automatic id is all ones in the
+//! `queue_id` is all ones since no command here has its queue there; an automatic id is all ones in the
 //! header and in the device's description; no flag is set that nobody asked for.
 
 use libublk::sys::{self, ublksrv_ctrl_cmd, ublksrv_ctrl_dev_info};
 
 use super::params::{self, KernelParams};
 use crate::driver::{AddDevice, Command, Features, KernelDevice, KernelState, Reply};
-use crate::model::{DeviceId, Error, ErrorKind, QueueSpec};
+use crate::model::{DeviceId, Error, ErrorKind, Processors, QueueSpec};
 
 /// "Choose one" as a device id, "none" as the id of a command without a device.
 const NO_ID: u32 = u32::MAX;
@@ -29,7 +29,11 @@ pub(super) enum Payload {
     Features(Box<u64>),
     Device(Box<ublksrv_ctrl_dev_info>),
     Params(Box<KernelParams>),
+    Mask(Box<Mask>),
 }
+
+/// A mask of processors: whole words, as the kernel wants it.
+pub(super) type Mask = [u64; Processors::MOST / u64::BITS as usize];
 
 /// A command, laid out for the kernel; only the payload's address is still to be filled in.
 #[derive(Debug)]
@@ -61,6 +65,9 @@ pub(super) fn encode(command: &Command, pid: u32) -> Result<Wire, Error> {
         Command::Delete(_) => (sys::UBLK_U_CMD_DEL_DEV, Payload::Nothing),
         Command::DeleteAsync(_) => (sys::UBLK_U_CMD_DEL_DEV_ASYNC, Payload::Nothing),
         Command::Info(_) => (sys::UBLK_U_CMD_GET_DEV_INFO, Payload::Device(Box::default())),
+        Command::QueueAffinity(..) => {
+            (sys::UBLK_U_CMD_GET_QUEUE_AFFINITY, Payload::Mask(Box::default()))
+        }
         Command::UpdateSize(..) => (sys::UBLK_U_CMD_UPDATE_SIZE, Payload::Nothing),
         Command::Quiesce(..) => (sys::UBLK_U_CMD_QUIESCE_DEV, Payload::Nothing),
         Command::StartRecovery(_) => (sys::UBLK_U_CMD_START_USER_RECOVERY, Payload::Nothing),
@@ -73,6 +80,7 @@ pub(super) fn encode(command: &Command, pid: u32) -> Result<Wire, Error> {
     };
     header.data[0] = match command {
         Command::Start(_) | Command::EndRecovery(_) => u64::from(pid),
+        Command::QueueAffinity(_, queue) => u64::from(queue.0),
         Command::UpdateSize(_, bytes) => params::device_sectors(*bytes)?,
         // Zero would mean without end.
         Command::Quiesce(_, within) => u64::try_from(within.as_millis()).unwrap_or(u64::MAX).max(1),
@@ -94,6 +102,9 @@ pub(super) fn decode(command: &Command, payload: Payload) -> Result<Reply, Error
         (Command::GetParams(_), Payload::Params(told)) => {
             Ok(Reply::Params(params::from_kernel(&told)?))
         }
+        (Command::QueueAffinity(..), Payload::Mask(mask)) => {
+            Ok(Reply::Processors(Processors::from_mask(*mask)))
+        }
         (_, _) => Ok(Reply::Done),
     }
 }
@@ -106,7 +117,12 @@ pub(super) fn bytes(header: &ublksrv_ctrl_cmd) -> [u8; size_of::<ublksrv_ctrl_cm
 
 /// Whether the command may wait inside the kernel. The others are queries that take no lock.
 pub(super) fn may_wait(op: u32) -> bool {
-    !matches!(op, sys::UBLK_U_CMD_GET_FEATURES | sys::UBLK_U_CMD_GET_DEV_INFO)
+    !matches!(
+        op,
+        sys::UBLK_U_CMD_GET_FEATURES
+            | sys::UBLK_U_CMD_GET_DEV_INFO
+            | sys::UBLK_U_CMD_GET_QUEUE_AFFINITY
+    )
 }
 
 /// Whether the command may be sent again after the driver itself said `EINTR`.
@@ -163,7 +179,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::LIMITS;
+    use crate::model::{LIMITS, QueueId};
 
     fn add(id: Option<DeviceId>, features: Features) -> Command {
         let queues = QueueSpec { count: 3, depth: 17, max_io: 8192 };
@@ -244,6 +260,7 @@ mod tests {
             Command::Delete(id),
             Command::DeleteAsync(id),
             Command::Info(id),
+            Command::QueueAffinity(id, QueueId(3)),
             Command::UpdateSize(id, 1 << 20),
             Command::Quiesce(id, Duration::from_secs(3)),
             Command::StartRecovery(id),
@@ -255,12 +272,28 @@ mod tests {
             assert_eq!(wire.header.queue_id, u16::MAX, "{command:?}");
             let data = match command {
                 Command::Start(_) | Command::EndRecovery(_) => 4711,
+                Command::QueueAffinity(..) => 3,
                 Command::UpdateSize(..) => 2048,
                 Command::Quiesce(..) => 3000,
                 _ => 0,
             };
             assert_eq!(wire.header.data[0], data, "{command:?}");
         }
+        Ok(())
+    }
+
+    #[test]
+    fn a_mask_has_room_as_the_kernel_wants_it_and_is_read_as_the_kernel_left_it()
+    -> Result<(), Error> {
+        let command = Command::QueueAffinity(DeviceId(7), QueueId(1));
+        let wire = encode(&command, 1)?;
+        assert!(!may_wait(wire.op) && may_resend(wire.op) && !removes(wire.op));
+        let Payload::Mask(mut mask) = wire.payload else { panic!("{wire:?}") };
+        assert_eq!((size_of_val(&*mask) % 8, size_of_val(&*mask) * 8), (0, Processors::MOST));
+        assert_eq!(*mask, [0; 16]);
+        (mask[0], mask[2]) = (0b1100, 1);
+        let reply = decode(&command, Payload::Mask(mask))?;
+        assert_eq!(reply, Reply::Processors([2, 3, 128].into_iter().collect()));
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 use libublk::sys::ublksrv_ctrl_dev_info;
 
-use super::abi::Payload;
+use super::abi::{Mask, Payload};
 use super::params::KernelParams;
 
 /// A payload that is with the kernel.
@@ -21,6 +21,7 @@ pub(super) enum Lent {
     Features(NonNull<u64>),
     Device(NonNull<ublksrv_ctrl_dev_info>),
     Params(NonNull<KernelParams>),
+    Mask(NonNull<Mask>),
 }
 
 impl Payload {
@@ -31,6 +32,7 @@ impl Payload {
             Self::Features(memory) => Lent::Features(NonNull::from(Box::leak(memory))),
             Self::Device(memory) => Lent::Device(NonNull::from(Box::leak(memory))),
             Self::Params(memory) => Lent::Params(NonNull::from(Box::leak(memory))),
+            Self::Mask(memory) => Lent::Mask(NonNull::from(Box::leak(memory))),
         }
     }
 }
@@ -43,6 +45,7 @@ impl Lent {
             Self::Features(memory) => memory.as_ptr() as u64,
             Self::Device(memory) => memory.as_ptr() as u64,
             Self::Params(memory) => memory.as_ptr() as u64,
+            Self::Mask(memory) => memory.as_ptr() as u64,
         }
     }
 
@@ -53,6 +56,7 @@ impl Lent {
             Self::Features(_) => size_of::<u64>(),
             Self::Device(_) => size_of::<ublksrv_ctrl_dev_info>(),
             Self::Params(_) => size_of::<KernelParams>(),
+            Self::Mask(_) => size_of::<Mask>(),
         };
         len as u16
     }
@@ -70,6 +74,7 @@ impl Lent {
                 Self::Features(memory) => Payload::Features(Box::from_raw(memory.as_ptr())),
                 Self::Device(memory) => Payload::Device(Box::from_raw(memory.as_ptr())),
                 Self::Params(memory) => Payload::Params(Box::from_raw(memory.as_ptr())),
+                Self::Mask(memory) => Payload::Mask(Box::from_raw(memory.as_ptr())),
             }
         }
     }

@@ -46,6 +46,8 @@ pub enum Point {
     DeleteAsync,
     /// `GET_DEV_INFO`.
     Info,
+    /// `GET_QUEUE_AFFINITY`.
+    Affinity,
     /// `UPDATE_SIZE`.
     UpdateSize,
     /// `QUIESCE_DEV`.
@@ -128,7 +130,7 @@ pub struct FaultPlanError {
 
 impl Point {
     /// Every point.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Features,
         Self::Add,
         Self::SetParams,
@@ -139,6 +141,7 @@ impl Point {
         Self::Delete,
         Self::DeleteAsync,
         Self::Info,
+        Self::Affinity,
         Self::UpdateSize,
         Self::Quiesce,
         Self::StartRecovery,
@@ -166,6 +169,7 @@ impl Point {
             Self::Delete => "del",
             Self::DeleteAsync => "del_async",
             Self::Info => "info",
+            Self::Affinity => "affinity",
             Self::UpdateSize => "update_size",
             Self::Quiesce => "quiesce",
             Self::StartRecovery => "start_recovery",
@@ -194,6 +198,7 @@ impl Point {
             Command::Delete(_) => Self::Delete,
             Command::DeleteAsync(_) => Self::DeleteAsync,
             Command::Info(_) => Self::Info,
+            Command::QueueAffinity(..) => Self::Affinity,
             Command::UpdateSize(..) => Self::UpdateSize,
             Command::Quiesce(..) => Self::Quiesce,
             Command::StartRecovery(_) => Self::StartRecovery,

@@ -92,6 +92,7 @@ async fn whole_life(driver: &SimDriver, told: &Rc<RefCell<Vec<String>>>) -> Resu
         }))
         .await?;
     driver.execute(Command::GetParams(id)).await?;
+    driver.execute(Command::QueueAffinity(id, QueueId(0))).await?;
     driver.execute(Command::Start(id)).await?;
     driver.node_ready(id).await?;
     driver.execute(Command::Info(id)).await?;

@@ -54,6 +54,34 @@ fn add_settles_queues_and_features() -> Outcome {
 }
 
 #[test]
+fn processors_are_spread_over_the_queues_and_what_is_not_there_is_refused() -> Outcome {
+    on_virtual_time(async {
+        for (processors, expected) in [
+            (2, ["0", "1"]),
+            (4, ["0-1", "2-3"]),
+            (5, ["0-2", "3-4"]),
+            (1024, ["0-511", "512-1023"]),
+        ] {
+            let driver = sim(KernelProfile { processors, ..KernelProfile::linux_6_12() });
+            driver.execute(add(None)).await?;
+            for (queue, expected) in (0..).map(QueueId).zip(expected) {
+                let told = asked(&driver).queue_affinity(DeviceId(0), queue).await?;
+                assert_eq!(told.to_string(), expected);
+            }
+            let beyond = asked(&driver).queue_affinity(DeviceId(0), QueueId(2)).await;
+            assert_eq!(errno(beyond), Some(libc::EINVAL));
+            let nowhere = asked(&driver).queue_affinity(DeviceId(1), QueueId(0)).await;
+            assert_eq!(errno(nowhere), Some(libc::ENODEV));
+        }
+        let driver = sim(KernelProfile { processors: 1025, ..KernelProfile::linux_6_12() });
+        driver.execute(add(None)).await?;
+        let too_many = asked(&driver).queue_affinity(DeviceId(0), QueueId(0)).await;
+        assert_eq!(errno(too_many), Some(libc::EINVAL));
+        Ok(())
+    })
+}
+
+#[test]
 fn f34_flags_and_values_that_the_kernel_does_not_know_are_refused() {
     on_virtual_time(async {
         let driver = sim(KernelProfile::linux_6_12());

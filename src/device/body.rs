@@ -395,6 +395,7 @@ impl Body {
         let queues = parts.made.unwrap_or(spec.queues());
         // Of a failed device nothing is there: its number may be another one's by now.
         let id = parts.id.filter(|_| history.state != DeviceState::Failed);
+        let bound = parts.queues.as_ref().map(|queues| queues.processors());
         let left = history.outcome.as_ref().and_then(|outcome| outcome.error.as_ref());
         let error = history.error.as_ref().or(history.pending.as_ref()).or(left);
         // What has ended is in no stage; what it ended in is the one to know.
@@ -413,6 +414,7 @@ impl Body {
                 || spec.read_only()
                 || parts.geometry.is_some_and(|g| g.read_only),
             tids: parts.queues.as_ref().map(|q| q.tids()).unwrap_or_default(),
+            processors: bound.filter(|all| all.iter().any(Option::is_some)).unwrap_or_default(),
             since_s: history.state_since.elapsed().as_secs_f64(),
             io: parts.queues.as_ref().map_or_else(IoStats::default, |q| q.stats()),
             error: error.map(ToString::to_string),

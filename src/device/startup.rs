@@ -11,14 +11,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{Either, select};
+use futures::future::{Either, select, try_join_all};
 use slog::warn;
 
 use super::Env;
 use super::body::Body;
 use super::undo::Undo;
 use crate::driver::{self, AddDevice, Command, Features, Params, QueueEvents, ServePlan};
-use crate::model::{DeviceId, Error, ErrorKind, Stage};
+use crate::model::{DeviceId, Error, ErrorKind, Processors, QueueId, Stage};
 use crate::sys;
 use crate::target::Target;
 
@@ -111,10 +111,12 @@ pub(super) async fn serve(
         let made = parts.made.ok_or_else(nothing)?;
         (parts.target.clone().ok_or_else(nothing)?, made, parts.features)
     };
+    let affinity = affinity(body, env, id, queues.count).await;
     let plan = ServePlan {
         device: body.name().clone(),
         id,
         queues,
+        affinity,
         features,
         target,
         events,
@@ -132,6 +134,21 @@ pub(super) async fn serve(
         bounded(env.stage_bound, queues.ready()).await??;
     }
     Ok(())
+}
+
+/// The processors of each of several queues, by queue. Empty where nobody wants to know, or the
+/// kernel does not say: a device serves without.
+async fn affinity(body: &Body, env: &Env, id: DeviceId, queues: u16) -> Vec<Processors> {
+    // One queue is for all processors.
+    if queues < 2 || !body.spec().affinity() {
+        return Vec::new();
+    }
+    // All are sent before the first is answered: many queues cost one wait.
+    let asked = (0..queues).map(|queue| env.driver.queue_affinity(id, QueueId(queue)));
+    try_join_all(asked).await.unwrap_or_else(|error| {
+        warn!(body.log.borrow(), "queue threads are not bound to processors: {error}");
+        Vec::new()
+    })
 }
 
 /// What a device shall have where the kernel has it.

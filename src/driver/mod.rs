@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
 
-use crate::model::{DeviceId, DeviceName, Error, IoStats, QueueExit, QueueSpec};
+use crate::model::{DeviceId, DeviceName, Error, IoStats, Processors, QueueExit, QueueSpec};
 use crate::target::Target;
 
 /// Makes a driver on the supervisor's thread, where it lives.
@@ -86,6 +86,8 @@ pub struct ServePlan {
     pub id: DeviceId,
     /// How many queues, how deep, how large the requests.
     pub queues: QueueSpec,
+    /// Where each queue's thread shall run, by queue; empty if anywhere.
+    pub affinity: Vec<Processors>,
     /// What the kernel has switched on for the device.
     pub features: Features,
     /// The backend.
@@ -113,6 +115,9 @@ pub trait QueueSet {
 
     /// Thread ids, in order of the queues, of those that are up.
     fn tids(&self) -> Vec<i32>;
+
+    /// What each thread is bound to, in order of the queues; `None` if it may run anywhere.
+    fn processors(&self) -> Vec<Option<Processors>>;
 
     /// I/O counted so far, all queues together.
     fn stats(&self) -> IoStats;

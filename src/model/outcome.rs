@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::{
     DeviceId, DeviceName, DeviceSpec, DeviceState, Error, GroupName, IoStats, Labels, Origin,
-    PanicReport, QueueId,
+    PanicReport, Processors, QueueId,
 };
 
 /// A step in the life of a device, named in every error, log line and report.
@@ -265,6 +265,9 @@ pub struct DeviceInfo {
     pub read_only: bool,
     /// Thread ids of the queue threads.
     pub tids: Vec<i32>,
+    /// What the thread of each queue is bound to, in order of the queues, as `0-3,8`; null for one
+    /// that may run anywhere. Empty if all may.
+    pub processors: Vec<Option<Processors>>,
     /// Seconds since the last change of state.
     pub since_s: f64,
     /// I/O done so far.

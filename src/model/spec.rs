@@ -135,6 +135,7 @@ pub struct DeviceSpec {
     partitions: bool,
     data: DataMode,
     batch: bool,
+    affinity: bool,
     group: Option<GroupName>,
     labels: Labels,
     busy: BusyPolicy,
@@ -159,6 +160,7 @@ impl DeviceSpec {
                 partitions: false,
                 data: DataMode::default(),
                 batch: false,
+                affinity: true,
                 group: None,
                 labels: Labels::new(),
                 busy: BusyPolicy::default(),
@@ -269,7 +271,7 @@ impl DeviceSpec {
     #[must_use]
     pub fn differences(&self, there: &Self) -> Vec<&'static str> {
         let Self { name, id, target, queues, block, read_only, partitions, .. } = self;
-        let Self { data, batch, .. } = self;
+        let Self { data, batch, affinity, .. } = self;
         let Self { group, labels, busy, busy_timeout, recovery, origin: _, faults, .. } = self;
         let same = [
             ("name", *name == there.name),
@@ -284,6 +286,7 @@ impl DeviceSpec {
             ("partitions", *partitions == there.partitions),
             ("data", *data == there.data),
             ("batch", *batch == there.batch),
+            ("affinity", *affinity == there.affinity),
             ("group", *group == there.group),
             ("labels", *labels == there.labels),
             ("busy", *busy == there.busy),
@@ -310,6 +313,12 @@ impl DeviceSpec {
     #[must_use]
     pub fn batch(&self) -> bool {
         self.batch
+    }
+
+    /// Whether the thread of each of several queues is bound to the queue's processors.
+    #[must_use]
+    pub fn affinity(&self) -> bool {
+        self.affinity
     }
 
     /// Trouble on purpose.
@@ -454,6 +463,14 @@ impl DeviceSpecBuilder {
     #[must_use]
     pub fn batch(mut self, batch: bool) -> Self {
         self.spec.batch = batch;
+        self
+    }
+
+    /// Bind the thread of each of several queues to the processors whose requests the kernel puts
+    /// into that queue. So it is unless told otherwise.
+    #[must_use]
+    pub fn affinity(mut self, affinity: bool) -> Self {
+        self.spec.affinity = affinity;
         self
     }
 

@@ -1,4 +1,4 @@
-//! The operating system, narrow and safe outside: io_uring, buffers, threads, wakeups, panics,
+//! The operating system, narrow and safe outside: io_uring, buffers, threads and their processors, wakeups, panics,
 //! memory and locks that backends need, and facts about the host.
 //!
 //! ```text
@@ -14,6 +14,7 @@
 //! operation outlives its memory, whatever is dropped or forgotten; what is read is below `/proc`,
 //! `/sys` and `/dev`; nothing here reads the environment or signals.
 
+pub mod affinity;
 pub mod arena;
 pub mod census;
 pub mod disk;

@@ -68,7 +68,8 @@ impl LocalQueue {
         let name = thread::queue_thread_name(&device, queue);
         let context = QueueContext { device, id: DeviceId(0), queue, depth };
         let log = log.clone();
-        let plan = QueuePlan { context, max_io, registered: false, target, drain, log };
+        let plan =
+            QueuePlan { context, processors: None, max_io, registered: false, target, drain, log };
         let control = QueueControl::new(depth)?;
         let jobs = Arc::new(Jobs::default());
         let (ready, is_ready) = channel();

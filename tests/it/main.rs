@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod affinity;
 mod asks;
 mod documents;
 mod errors;

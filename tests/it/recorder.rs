@@ -6,7 +6,7 @@ use std::rc::Rc;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use ublkd::driver::{CharDevice, Command, Driver, QueueSet, Reply, ServePlan};
-use ublkd::model::{DeviceId, Error, IoStats, QueueExit};
+use ublkd::model::{DeviceId, Error, IoStats, Processors, QueueExit};
 
 thread_local!(static TAPE: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) });
 
@@ -98,6 +98,10 @@ impl QueueSet for Queues {
 
     fn tids(&self) -> Vec<i32> {
         self.0.tids()
+    }
+
+    fn processors(&self) -> Vec<Option<Processors>> {
+        self.0.processors()
     }
 
     fn stats(&self) -> IoStats {

@@ -57,7 +57,17 @@ impl Served {
         let log = slog::Logger::root(slog::Discard, slog::o!());
         let drain = Duration::from_secs(5);
         let features = device.features;
-        let plan = ServePlan { device: name()?, id, queues, features, target, events, drain, log };
+        let plan = ServePlan {
+            device: name()?,
+            id,
+            queues,
+            affinity: Vec::new(),
+            features,
+            target,
+            events,
+            drain,
+            log,
+        };
         let mut queues = node.serve(plan)?;
         queues.ready().await?;
         driver.execute(Command::Start(id)).await?;

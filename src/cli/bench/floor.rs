@@ -133,6 +133,7 @@ impl Floor {
             device: spec.name().clone(),
             id,
             queues,
+            affinity: Vec::new(),
             features: Features::NONE,
             target,
             events: Arc::new(|_| {}),

@@ -21,7 +21,7 @@ use futures::future::LocalBoxFuture;
 
 use super::{Port, PortSetup, QueueEvent};
 use crate::driver::{QueueSet, ServePlan};
-use crate::model::{Error, ErrorKind, IoStats, QueueExit, QueueExitCause, QueueId};
+use crate::model::{Error, ErrorKind, IoStats, Processors, QueueExit, QueueExitCause, QueueId};
 use crate::sys::join::joined;
 use crate::sys::thread;
 use crate::target::QueueContext;
@@ -153,6 +153,7 @@ impl Queue {
         };
         let queue_plan = QueuePlan {
             context: context.clone(),
+            processors: plan.affinity.get(usize::from(id.0)).copied(),
             max_io: plan.queues.max_io,
             registered: buffers == Buffers::Registered,
             target: Arc::clone(&plan.target),
@@ -237,6 +238,10 @@ impl QueueSet for ThreadSet {
 
     fn tids(&self) -> Vec<i32> {
         self.queues.iter().filter_map(|queue| queue.control.tid()).collect()
+    }
+
+    fn processors(&self) -> Vec<Option<Processors>> {
+        self.queues.iter().map(|queue| queue.control.processors()).collect()
     }
 
     fn stats(&self) -> IoStats {

@@ -28,7 +28,7 @@ use super::file::FileReference;
 use super::kernel::{Kernel, refuse};
 use super::work::Flag;
 use crate::driver::{QueueEvent, QueueSet, ServePlan};
-use crate::model::{Error, IoStats, QueueExit, QueueExitCause, QueueId};
+use crate::model::{Error, IoStats, Processors, QueueExit, QueueExitCause, QueueId};
 
 /// The queues of one device.
 pub(super) struct VirtualQueues(Rc<Inner>);
@@ -97,6 +97,11 @@ impl QueueSet for VirtualQueues {
         }
         // No thread is there, so the numbers only tell queues of a device apart.
         (1..).zip(&self.0.broken).filter(|queue| queue.1.is_none()).map(|queue| queue.0).collect()
+    }
+
+    fn processors(&self) -> Vec<Option<Processors>> {
+        let Inner { plan, .. } = &*self.0;
+        (0..plan.queues.count).map(|n| plan.affinity.get(usize::from(n)).copied()).collect()
     }
 
     fn stats(&self) -> IoStats {

@@ -39,9 +39,13 @@ fn what_differs_is_named_by_its_key() -> Result<(), Box<dyn std::error::Error>> 
     assert_eq!(asked.differences(&there), [""; 0]);
     assert_eq!(there.differences(&asked), ["id"]);
     let other = build(
-        DeviceSpec::builder(name, null(8192)).busy(BusyPolicy::Wait).recovery(true).id(DeviceId(4)),
+        DeviceSpec::builder(name, null(8192))
+            .busy(BusyPolicy::Wait)
+            .recovery(true)
+            .id(DeviceId(4))
+            .affinity(false),
     )?;
-    assert_eq!(other.differences(&there), ["id", "size", "busy", "recovery"]);
+    assert_eq!(other.differences(&there), ["id", "size", "affinity", "busy", "recovery"]);
     let ram = TargetSpec::Ram { size: 4096 };
     assert_eq!(
         build(DeviceSpec::builder(there.name().clone(), ram))?.differences(&there),

@@ -2,11 +2,11 @@
 //!
 //! Invariant: a stop that comes before the queue is up is not forgotten.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::meter::Counters;
-use crate::model::{Error, IoStats};
+use crate::model::{Error, IoStats, Processors};
 use crate::sys::doorbell::Doorbell;
 
 /// The handle of one queue, made before its thread.
@@ -14,6 +14,7 @@ pub struct QueueControl {
     pub(super) doorbell: Arc<Doorbell>,
     stop: AtomicBool,
     tid: AtomicI32,
+    bound: OnceLock<Processors>,
     pub(super) counters: Counters,
 }
 
@@ -28,6 +29,7 @@ impl QueueControl {
             doorbell: Doorbell::new(usize::from(depth) + 1)?,
             stop: AtomicBool::new(false),
             tid: AtomicI32::new(0),
+            bound: OnceLock::new(),
             counters: Counters::default(),
         }))
     }
@@ -44,6 +46,12 @@ impl QueueControl {
         Some(self.tid.load(Ordering::Relaxed)).filter(|tid| *tid != 0)
     }
 
+    /// What the queue's thread is bound to, if it is.
+    #[must_use]
+    pub fn processors(&self) -> Option<Processors> {
+        self.bound.get().copied()
+    }
+
     /// I/O counted so far.
     #[must_use]
     pub fn stats(&self) -> IoStats {
@@ -56,5 +64,10 @@ impl QueueControl {
 
     pub(super) fn set_tid(&self, tid: i32) {
         self.tid.store(tid, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_bound(&self, to: Processors) {
+        // A queue has one thread, which binds itself once.
+        let _ = self.bound.set(to);
     }
 }

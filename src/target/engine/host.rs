@@ -1,8 +1,8 @@
 //! The life of a queue's thread: set up, say whether it is ready, serve, close, tell how it ended.
 //!
 //! ```text
-//!   io-flusher, buffers, ring, port, open_queue, futures, fetch ──> Ready ── run ──> QueueExit
-//!        └─ an error or a panic ──> NotReady ──────────────────────────────────────>    ^
+//!   io-flusher, bind, buffers, ring, port, open_queue, futures, fetch ──> Ready ── run ──> QueueExit
+//!        └─ an error or a panic ──> NotReady ────────────────────────────────────────────>    ^
 //! ```
 //!
 //! Invariants: whatever happens, the owner hears Ready or NotReady once and gets one `QueueExit`;
@@ -21,10 +21,10 @@ use super::panicked;
 use super::port::{Port, PortSetup};
 use super::queue::{Notice, Queue};
 use super::tasks::Tasks;
-use crate::model::{Error, PanicReport, QueueExit, QueueExitCause};
+use crate::model::{Error, PanicReport, Processors, QueueExit, QueueExitCause};
 use crate::sys::panic::catch;
 use crate::sys::ring::{Ring, RingConfig};
-use crate::sys::{arena, thread};
+use crate::sys::{affinity, arena, thread};
 use crate::target::{QueueContext, Target};
 
 /// How long the end of a queue waits for cancelled operations of the target to come back.
@@ -35,6 +35,8 @@ const CANCEL_LIMIT: Duration = Duration::from_secs(1);
 pub struct QueuePlan {
     /// Which queue.
     pub context: QueueContext,
+    /// Where the thread shall run; anywhere if `None`.
+    pub processors: Option<Processors>,
     /// Largest request in bytes.
     pub max_io: u32,
     /// The data of requests is in the ring's registered buffers, by tag, and in no memory of this
@@ -73,6 +75,10 @@ pub fn run_queue<P: Port>(
     let log = plan.log.new(o!("queue" => plan.context.queue.0));
     control.set_tid(thread::tid());
     thread::mark_io_flusher(&log);
+    // Before there are buffers and a ring: their memory is then near to those processors.
+    if let Some(bound) = plan.processors.and_then(|wanted| affinity::bind(&wanted, &log)) {
+        control.set_bound(bound);
+    }
 
     let mut ready = false;
     let ran = catch(|| {

@@ -29,6 +29,7 @@ fn device(name: &str, id: u32) -> Result<DeviceInfo, Box<dyn std::error::Error>>
         depth: 64,
         read_only: false,
         tids: Vec::new(),
+        processors: Vec::new(),
         since_s: 1.0,
         io: IoStats { read, in_flight: 3, ..IoStats::default() },
         error: None,

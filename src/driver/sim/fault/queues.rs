@@ -18,7 +18,9 @@ use super::plan::{Effect, Point};
 use super::strike::{Strike, Strikes, refused};
 use crate::driver::sim::work::pause;
 use crate::driver::{CharDevice, QueueEvent, QueueEvents, QueueSet, ServePlan};
-use crate::model::{DeviceId, Error, IoStats, PanicReport, QueueExit, QueueExitCause, QueueId};
+use crate::model::{
+    DeviceId, Error, IoStats, PanicReport, Processors, QueueExit, QueueExitCause, QueueId,
+};
 
 /// How queues broke.
 type Broken = Rc<RefCell<BTreeMap<QueueId, QueueExitCause>>>;
@@ -169,6 +171,10 @@ impl QueueSet for FaultyQueues {
 
     fn tids(&self) -> Vec<i32> {
         if self.never_ends() { self.tids.clone() } else { self.inner.tids() }
+    }
+
+    fn processors(&self) -> Vec<Option<Processors>> {
+        self.inner.processors()
     }
 
     fn stats(&self) -> IoStats {

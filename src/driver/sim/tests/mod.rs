@@ -79,6 +79,7 @@ fn plan(id: DeviceId, events: QueueEvents) -> ServePlan {
         id,
         features: Features::NONE,
         queues: QUEUES,
+        affinity: Vec::new(),
         target: Arc::new(Untouched),
         events,
         drain: DRAIN,

@@ -3,13 +3,15 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use futures::future::try_join_all;
 use nix::libc;
 use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::driver::QueueEvent;
 use crate::driver::sim::SimDisk;
-use crate::model::{DeviceSpec, FaultSpec, TargetSpec};
+use crate::model::{DeviceSpec, FaultSpec, Processors, QueueId, TargetSpec};
+use crate::sys::affinity;
 use crate::target::{Errno, Op, Registry, Request};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -84,6 +86,48 @@ fn what_is_written_is_read_back_through_the_target() -> Outcome {
         timeout(LIMIT, server.torn_down()).await??;
         sleep(Duration::from_millis(50)).await;
         assert!(driver.snapshot().is_empty(), "{}", driver.snapshot());
+        Ok(())
+    })
+}
+
+#[test]
+fn each_thread_is_asked_to_run_on_its_queues_processors() -> Outcome {
+    /// Tells, by queue, where the queue's thread may run when it opens its half.
+    struct Spy(Mutex<Vec<(QueueId, Processors)>>);
+    impl Target for Spy {
+        fn geometry(&self) -> Geometry {
+            params().geometry
+        }
+        fn open_queue(self: Arc<Self>, queue: QueueContext) -> Result<Box<dyn QueueTarget>, Error> {
+            self.0.lock().expect("no panic").push((queue.queue, affinity::allowed()?));
+            ram(FaultSpec::default())?.open_queue(queue)
+        }
+    }
+    in_real_time(async {
+        let profile = KernelProfile { processors: 4, ..KernelProfile::linux_7_3() };
+        let driver = SimDriver::new(profile, FaultPlan::none(), QueueMode::Threads);
+        let mut server = Server::added(&driver).await?;
+        let asked = [0, 1].map(|n| asked(&driver).queue_affinity(server.id, QueueId(n)));
+        let halves = try_join_all(asked).await?;
+        assert_eq!(halves.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0-1", "2-3"]);
+
+        let mut plan = plan(server.id, Arc::new(|_| {}));
+        let spy = Arc::new(Spy(Mutex::default()));
+        (plan.target, plan.affinity) = (Arc::clone(&spy) as Arc<dyn Target>, halves.clone());
+        let char = driver.open(server.id).await?;
+        let mut queues = char.serve(plan)?;
+        queues.ready().await?;
+        // The host of the test may have fewer processors than the simulated one.
+        let host = affinity::allowed()?;
+        let cut = halves.iter().map(|half| half.and(&host));
+        let bound: Vec<_> = cut.map(|left| Some(left).filter(|left| !left.is_empty())).collect();
+        assert_eq!(queues.processors(), bound);
+        let mut seen = spy.0.lock().expect("no panic").clone();
+        seen.sort_by_key(|seen| seen.0);
+        let runs: Vec<_> = seen.into_iter().map(|seen| seen.1).collect();
+        assert_eq!(runs, bound.iter().map(|bound| bound.unwrap_or(host)).collect::<Vec<_>>());
+        (server.char, server.queues) = (Some(char), Some(queues));
+        timeout(LIMIT, server.torn_down()).await??;
         Ok(())
     })
 }

@@ -61,7 +61,15 @@ fn run(script: Script, drain: Duration) -> Result<Running, Box<dyn std::error::E
     let context = QueueContext { device, id: DeviceId(3), queue: QueueId(1), depth };
     let log = slog::Logger::root(slog::Discard, slog::o!());
     let target = Arc::new(Of(|| async |_: &mut Io| Ok(())));
-    let plan = QueuePlan { context, max_io: 4096, registered: false, target, drain, log };
+    let plan = QueuePlan {
+        context,
+        processors: None,
+        max_io: 4096,
+        registered: false,
+        target,
+        drain,
+        log,
+    };
     let control = QueueControl::new(depth)?;
     let (tell, told) = channel();
     let thread = thread::spawn("script", {

@@ -66,6 +66,7 @@ struct Keys {
     partitions: bool,
     data: DataMode,
     batch: bool,
+    affinity: Option<bool>,
     group: Option<String>,
     busy: Option<BusyPolicy>,
     #[serde(deserialize_with = "super::units::duration::optional")]
@@ -299,6 +300,7 @@ impl Maker<'_> {
             .partitions(keys.partitions)
             .data(keys.data)
             .batch(keys.batch)
+            .affinity(keys.affinity.unwrap_or(true))
             .labels(labels.clone())
             .busy(keys.busy.unwrap_or_default())
             .busy_timeout(keys.busy_timeout.unwrap_or(BUSY_TIMEOUT))

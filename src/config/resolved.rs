@@ -86,6 +86,7 @@ impl Serialize for Entry<'_> {
         map.serialize_entry("partitions", &spec.partitions())?;
         map.serialize_entry("data", &spec.data())?;
         map.serialize_entry("batch", &spec.batch())?;
+        map.serialize_entry("affinity", &spec.affinity())?;
         if let Some(group) = spec.group() {
             map.serialize_entry("group", group)?;
         }

@@ -187,6 +187,12 @@ const DEVICE: &[Key] = &[
         "One command to the kernel is for many requests (Linux 7.0 on, else the start fails): faster with many in flight, slower with one.",
     ),
     key(
+        "affinity",
+        Kind::Bool,
+        "true",
+        "The thread of each of several queues runs on the processors whose requests the kernel puts into that queue.",
+    ),
+    key(
         "group",
         Kind::Text,
         "none",
@@ -250,6 +256,7 @@ const DEFAULTS: &[&str] = &[
     "partitions",
     "data",
     "batch",
+    "affinity",
     "group",
     "busy",
     "busy_timeout",

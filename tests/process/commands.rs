@@ -349,6 +349,30 @@ fn how_data_gets_to_a_target_is_chosen_by_flags_too() {
 }
 
 #[test]
+fn queue_threads_are_left_unbound_where_that_is_asked_for() {
+    let scene = Scene::with(
+        "[[device]]\nname = \"free\"\ntarget = \"null\"\nsize = \"1M\"\nqueues = 2\n\
+         affinity = false\n",
+    );
+    let daemon = scene.up(&[]);
+    let create = [&["create", "a"][..], &NULL, &["--queues", "2"]].concat();
+    let unbound = [&create[..], &["--no-affinity"]].concat();
+    assert_eq!(said(&scene, &unbound), "device/a created\n");
+    assert_eq!(said(&scene, &unbound), "device/a unchanged\n");
+    ublkd(&scene, &create).with_status(REFUSED).saying(&["affinity"]);
+    for name in ["a", "free"] {
+        assert_eq!(json(&scene, &["describe", name])["processors"], serde_json::json!([]));
+    }
+    let bound = [&["create", "b"][..], &create[2..]].concat();
+    assert_eq!(said(&scene, &bound), "device/b created\n");
+    // The simulated kernel has more processors than may be here; the first ones are.
+    let processors = json(&scene, &["describe", "b"])["processors"].clone();
+    assert_eq!(processors.as_array().map(Vec::len), Some(2), "{processors}");
+    assert!(processors[0].is_string(), "{processors}");
+    daemon.terminate().with_status(0);
+}
+
+#[test]
 fn live_devices_change_where_the_kernel_can() {
     let scene = Scene::nulls(1);
     let daemon = scene.up(&[]);

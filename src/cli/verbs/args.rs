@@ -172,6 +172,10 @@ pub(super) struct DeviceArgs {
     #[arg(long, conflicts_with = "file")]
     pub(super) batch: bool,
 
+    /// The threads of several queues run on any processor.
+    #[arg(long, conflicts_with = "file")]
+    pub(super) no_affinity: bool,
+
     /// The kernel keeps the device while it has no server: quiesce needs that.
     #[arg(long, conflicts_with = "file")]
     pub(super) recovery: bool,

@@ -125,6 +125,7 @@ fn by_flags(name: &str, args: &DeviceArgs) -> Result<Map<String, Value>, Failure
         ("partitions", yes(args.partitions)),
         ("data", args.data.map(|data| data.as_str().into())),
         ("batch", yes(args.batch)),
+        ("affinity", args.no_affinity.then_some(Value::Bool(false))),
         ("recovery", yes(args.recovery)),
         ("busy", args.busy.map(|busy| busy.as_str().into())),
     ];

@@ -284,7 +284,7 @@ colour = \"red\"
       |
     7 | QUEUE_DEPTH = 5
       | ^^^^^^^^^^^
-    DIR/x.toml:8:1: device[0].colour: unknown key; expected name, target, size, path, direct, options, count, start, id, queues, depth, max_io, logical_block, physical_block, read_only, partitions, data, batch, group, labels, busy, busy_timeout, recovery, delay, error_at, panic_at
+    DIR/x.toml:8:1: device[0].colour: unknown key; expected name, target, size, path, direct, options, count, start, id, queues, depth, max_io, logical_block, physical_block, read_only, partitions, data, batch, affinity, group, labels, busy, busy_timeout, recovery, delay, error_at, panic_at
       |
     8 | colour = "red"
       | ^^^^^^

@@ -100,6 +100,7 @@ fn the_resolved_config_as_json() {
           "partitions": false,
           "data": "auto",
           "batch": false,
+          "affinity": true,
           "busy": "stop",
           "busy_timeout": "30s",
           "recovery": false,
@@ -122,6 +123,7 @@ fn the_resolved_config_as_json() {
           "partitions": false,
           "data": "auto",
           "batch": false,
+          "affinity": true,
           "busy": "stop",
           "busy_timeout": "30s",
           "recovery": false,
@@ -142,6 +144,7 @@ fn the_resolved_config_as_json() {
           "partitions": false,
           "data": "auto",
           "batch": false,
+          "affinity": true,
           "group": "vm-1",
           "labels": {
             "app/role": "db",
@@ -173,6 +176,7 @@ fn the_resolved_config_as_json() {
           "partitions": false,
           "data": "auto",
           "batch": false,
+          "affinity": true,
           "busy": "stop",
           "busy_timeout": "30s",
           "recovery": false,
@@ -203,6 +207,7 @@ fn the_documented_defaults_are_the_real_ones() {
         ("partitions", "false"),
         ("data", "auto"),
         ("batch", "false"),
+        ("affinity", "true"),
     ] {
         assert_eq!(Section::Defaults.key(key).map(|k| k.default), Some(default));
         let same = fixture.sources(&["x.toml"]).flag(format!("defaults.{key}"), default).load();

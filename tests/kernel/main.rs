@@ -2,6 +2,7 @@
 //!
 //! `cargo ktest-73` and `cargo ktest-612` run them in a guest (tests/vm/README.md).
 
+mod affinity;
 mod blocks;
 mod busy;
 mod control;

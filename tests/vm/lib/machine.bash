@@ -23,7 +23,7 @@ kernel_arguments() {
     local mhz
     append="console=ttyS0 panic=-1 quiet rootfstype=virtiofs root=rootfs ro init=\"$vm_room/guest/init\""
     append+=" log_buf_len=1M rcupdate.rcu_cpu_stall_timeout=60 workqueue.watchdog_thresh=60"
-    append+=" mitigations=off audit=0 apparmor=0 cryptomgr.notests"
+    append+=" mitigations=off audit=0 cryptomgr.notests"
     if [[ $accel == tcg ]]; then # clocks that are never to be measured: a busy host spoils that
         mhz=$(sed -n 's/^bogomips[^:]*: *\([0-9]*\).*/\1/p;T;q' /proc/cpuinfo)
         ((opt_icount == 0)) || mhz=2000
@@ -41,8 +41,8 @@ start_machine() {
     serve share "${opt_share:-$work/share}" auto
     disks
     case $accel in
-        kvm) accelerator=(-accel kvm) cpu=host ;;
-        *) accelerator=(-accel tcg,thread=multi) cpu=max ;;
+        kvm) accelerator=(-accel kvm) cpu=${opt_cpu:-host} ;;
+        *) accelerator=(-accel tcg,thread=multi) cpu=${opt_cpu:-max} ;;
     esac
     if ((opt_icount)); then
         local sleep=on

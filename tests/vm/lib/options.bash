@@ -3,6 +3,7 @@
 
 opt_kernel=${UBLKD_VM_KERNEL:-$vm_default_kernel}
 opt_cpus=
+opt_cpu=${UBLKD_VM_CPU:-}
 opt_memory=3072
 opt_icount=0
 opt_warp=0
@@ -37,6 +38,7 @@ read_options() {
         case $name in
             --kernel) opt_kernel=$2 ;;
             --cpus) whole "$name" "$2"; opt_cpus=$2 ;;
+            --cpu) opt_cpu=$2 ;;
             --memory) whole "$name" "${2%[Mm]}"; opt_memory=${2%[Mm]} ;;
             --timeout) whole "$name" "$2"; opt_timeout=$2 ;;
             --share) [[ -d $2 ]] || fail 2 "--share: no such folder: $2"; opt_share=$(realpath -- "$2") ;;

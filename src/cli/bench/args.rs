@@ -154,9 +154,12 @@ pub(super) struct Io {
     /// Threads that load the device, each to be measured.
     #[arg(long, value_name = "N,…", default_values_t = [1], value_delimiter = ',')]
     pub(super) jobs: Vec<u16>,
-    /// Queues of the device, each with a thread.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(super) queues: u16,
+    /// Queues of the device with a thread each, each number to be measured.
+    #[arg(long, value_name = "N,…", default_values_t = [1], value_delimiter = ',')]
+    pub(super) queues: Vec<u16>,
+    /// Whether the threads of several queues run on their processors only, each to be measured.
+    #[arg(long, value_name = "BOOL,…", default_values_t = [true], value_delimiter = ',', action = clap::ArgAction::Append)]
+    pub(super) affinity: Vec<bool>,
     /// How long each case is loaded in a round.
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     pub(super) seconds: f64,

@@ -30,6 +30,8 @@ struct Case {
     depth: u16,
     block: u32,
     jobs: u16,
+    queues: u16,
+    affinity: bool,
 }
 
 /// A load, and the processor time that the server took for it.
@@ -46,7 +48,7 @@ pub(super) fn io(args: &Io) -> Result<Findings, Error> {
 
     let mut results = Vec::new();
     for (case, samples) in cases.into_iter().zip(&samples) {
-        let Case { target, data, batch, op, depth, block, jobs } = case;
+        let Case { target, data, batch, op, depth, block, jobs, queues, affinity } = case;
         let mut found = |measure, unit, pick: fn(&Sample) -> f64| {
             let case = vec![
                 ("target", json!(target)),
@@ -56,6 +58,8 @@ pub(super) fn io(args: &Io) -> Result<Findings, Error> {
                 ("block_kib", json!(block)),
                 ("depth", json!(depth)),
                 ("jobs", json!(jobs)),
+                ("queues", json!(queues)),
+                ("affinity", json!(affinity)),
             ];
             results.push(measured(case, measure, unit, samples.iter().map(pick)));
         };
@@ -71,29 +75,32 @@ pub(super) fn io(args: &Io) -> Result<Findings, Error> {
 }
 
 fn cases(args: &Io) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for &target in &args.target {
-        for &op in &args.op {
-            for &block in &args.block {
-                for &depth in &args.depth {
-                    for &jobs in &args.jobs {
-                        for &data in &args.data {
-                            cases.extend(args.batch.iter().map(|&batch| Case {
-                                target,
-                                data,
-                                batch,
-                                op,
-                                depth,
-                                block,
-                                jobs,
-                            }));
-                        }
-                    }
-                }
-            }
-        }
-    }
-    cases
+    let mut cases = vec![Case {
+        target: IoTarget::Null,
+        data: DataMode::Auto,
+        batch: false,
+        op: LoadOp::Randread,
+        depth: 1,
+        block: 4,
+        jobs: 1,
+        queues: 1,
+        affinity: true,
+    }];
+    // What is varied last goes side by side.
+    cases = varied(&cases, &args.target, |target, case| Case { target, ..case });
+    cases = varied(&cases, &args.op, |op, case| Case { op, ..case });
+    cases = varied(&cases, &args.block, |block, case| Case { block, ..case });
+    cases = varied(&cases, &args.depth, |depth, case| Case { depth, ..case });
+    cases = varied(&cases, &args.jobs, |jobs, case| Case { jobs, ..case });
+    cases = varied(&cases, &args.queues, |queues, case| Case { queues, ..case });
+    cases = varied(&cases, &args.affinity, |affinity, case| Case { affinity, ..case });
+    cases = varied(&cases, &args.data, |data, case| Case { data, ..case });
+    varied(&cases, &args.batch, |batch, case| Case { batch, ..case })
+}
+
+/// Each of `cases` with each of `values`.
+fn varied<T: Copy>(cases: &[Case], values: &[T], with: impl Fn(T, Case) -> Case) -> Vec<Case> {
+    cases.iter().flat_map(|case| values.iter().map(|value| with(*value, *case))).collect()
 }
 
 fn measure(lab: &Lab, args: &Io, case: Case) -> Result<Sample, Error> {
@@ -110,10 +117,10 @@ fn measure(lab: &Lab, args: &Io, case: Case) -> Result<Sample, Error> {
             return Err(error.hint("add --file PATH"));
         }
     };
-    let queues = QueueSpec { count: args.queues, depth: DEPTH, max_io: MAX_IO };
+    let queues = QueueSpec { count: case.queues, depth: DEPTH, max_io: MAX_IO };
     let name = lab::name(0)?;
     let spec = DeviceSpec::builder(name.clone(), target).queues(queues).data(case.data);
-    let spec = spec.batch(case.batch).build()?;
+    let spec = spec.batch(case.batch).affinity(case.affinity).build()?;
     let fleet = Fleet::new(lab, WorkerLimit::Fixed(1), false)?;
     fleet.create(vec![spec])?;
     let path = fleet.describe(&name)?.path.unwrap_or_default();

@@ -36,6 +36,8 @@ pub use registry::{OpenTarget, Registry};
 pub use request::{Op, Request};
 pub use shared::Shared;
 
+pub use crate::sys::ring::Transfer;
+
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -125,6 +127,17 @@ pub trait QueueTarget {
         let _ = (request, data);
         None
     }
+
+    /// Whether [`QueueTarget::transfer`] gives anything; asked once.
+    fn transfers(&self) -> bool {
+        false
+    }
+
+    /// As [`Serve::transfer`].
+    fn transfer(&self, request: &Request) -> Option<Transfer<'_>> {
+        let _ = request;
+        None
+    }
 }
 
 /// A backend as an async function from a request to its result.
@@ -148,6 +161,18 @@ pub trait Serve: 'static {
     /// The errno that the request's issuer sees.
     fn at_once(&self, request: &Request, data: &mut [u8]) -> Option<IoResult> {
         let _ = (request, data);
+        None
+    }
+
+    /// Whether [`Serve::transfer`] gives anything.
+    const TRANSFERS: bool = false;
+
+    /// The one operation that answers a read or a write: when it has moved all of the data. If it
+    /// has moved less, or failed, [`Serve::serve`] is asked, which may come to move the same data
+    /// again. This saves the future's share of each request. Not asked about other requests, nor
+    /// about one that [`Serve::at_once`] has answered. A panic is caught as there.
+    fn transfer(&self, request: &Request) -> Option<Transfer<'_>> {
+        let _ = request;
         None
     }
 
@@ -182,6 +207,14 @@ pub fn per_tag<S: Serve>(serve: S) -> Box<dyn QueueTarget> {
 
         fn at_once(&self, request: &Request, data: &mut [u8]) -> Option<IoResult> {
             self.0.at_once(request, data)
+        }
+
+        fn transfers(&self) -> bool {
+            S::TRANSFERS
+        }
+
+        fn transfer(&self, request: &Request) -> Option<Transfer<'_>> {
+            self.0.transfer(request)
         }
     }
     Box::new(PerTag(Rc::new(serve)))

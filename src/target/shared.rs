@@ -11,7 +11,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::{
-    DataUse, Geometry, Io, IoResult, QueueContext, QueueTarget, Request, Serve, Target, with_faults,
+    DataUse, Geometry, Io, IoResult, QueueContext, QueueTarget, Request, Serve, Target, Transfer,
+    with_faults,
 };
 use crate::model::{Error, FaultSpec};
 
@@ -103,6 +104,12 @@ impl<S: Serve> Serve for Arc<S> {
 
     fn at_once(&self, request: &Request, data: &mut [u8]) -> Option<IoResult> {
         S::at_once(self, request, data)
+    }
+
+    const TRANSFERS: bool = S::TRANSFERS;
+
+    fn transfer(&self, request: &Request) -> Option<Transfer<'_>> {
+        S::transfer(self, request)
     }
 
     fn resize(&self, from: u64, to: u64) -> Result<(), Error> {

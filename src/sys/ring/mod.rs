@@ -4,7 +4,7 @@
 //! ```text
 //!   push, read, write, …  ──> submission queue ── enter ──> kernel
 //!   (backlog when full)                                        │
-//!   Completion::{Command, Message, Ready, Woken, Clock} <── reap ┘
+//!   Completion::{Command, Moved, Message, Ready, Woken, Clock} <┘ reap
 //!
 //!   user data:  kind (8 bits) | generation (32 bits) | slot of the operation, or tag (24 bits)
 //! ```
@@ -17,7 +17,7 @@ mod operation;
 mod provided;
 mod setup;
 
-pub use operation::Operation;
+pub use operation::{Operation, Transfer};
 pub use provided::GROUP;
 pub use setup::{RingConfig, setup_error};
 
@@ -48,6 +48,7 @@ const DOORBELL: u8 = 3;
 const CANCEL: u8 = 4;
 const CLOCK: u8 = 5;
 const MESSAGE: u8 = 6;
+const TRANSFER: u8 = 7;
 
 fn user_data(kind: u8, generation: u32, number: u32) -> u64 {
     u64::from(kind) << 56 | u64::from(generation) << 24 | u64::from(number & 0x00ff_ffff)
@@ -58,6 +59,8 @@ fn user_data(kind: u8, generation: u32, number: u32) -> u64 {
 pub enum Completion {
     /// The driver command of a tag ended with this result.
     Command(Tag, i32),
+    /// The [`Transfer`] of a tag ended with this result.
+    Moved(Tag, i32),
     /// A command of the driver's that is for no tag: its number, its result and its flags.
     Message(u32, i32, u32),
     /// An operation of this task has ended: wake the waker, if a combinator left one, and poll
@@ -93,6 +96,8 @@ pub struct Ring {
     clock: Box<Cell<Timespec>>,
     /// What the kernel writes messages to.
     provided: RefCell<Option<Provided>>,
+    /// What is queued and completes as it is sent: a wait is for one completion more than that.
+    prompt: Cell<u32>,
     deferred: bool,
     log: Logger,
 }
@@ -119,6 +124,7 @@ impl Ring {
             wakers: Rc::clone(wakers),
             clock: Box::new(Cell::new(Timespec::new())),
             provided: RefCell::default(),
+            prompt: Cell::default(),
             deferred,
             log: log.clone(),
         };
@@ -150,11 +156,13 @@ impl Ring {
     }
 
     /// Queues a driver command that is for no tag; whatever comes of it comes as
-    /// [`Completion::Message`] with `number`, which has 24 bits.
+    /// [`Completion::Message`] with `number`, which has 24 bits. `prompt`: it completes as it is
+    /// sent, so that a wait for one completion would be over before anything else has come.
     ///
     /// # Safety
     /// As [`Ring::push_command`].
-    pub unsafe fn push_message(&self, number: u32, entry: &squeue::Entry) {
+    pub unsafe fn push_message(&self, number: u32, entry: &squeue::Entry, prompt: bool) {
+        self.prompt.set(self.prompt.get() + u32::from(prompt));
         self.push(&entry.clone().user_data(user_data(MESSAGE, 0, number)));
     }
 
@@ -227,6 +235,12 @@ impl Ring {
         let number = (data & 0x00ff_ffff) as u32;
         match (data >> 56) as u8 {
             MESSAGE => return Some(Completion::Message(number, cqe.result(), cqe.flags())),
+            TRANSFER => {
+                if self.operations.borrow_mut().moved(number) {
+                    return Some(Completion::Moved(Tag(number as u16), cqe.result()));
+                }
+                self.stray(data, cqe.result());
+            }
             OPERATION => {
                 let generation = (data >> 24) as u32;
                 let ended = self.operations.borrow_mut().end(number, generation, cqe.result());
@@ -253,6 +267,12 @@ impl Ring {
     pub fn is_quiet(&self) -> bool {
         // SAFETY: as in `next_cqe`.
         unsafe { self.uring.completion_shared() }.is_empty()
+    }
+
+    /// Whether a [`Transfer`] is in flight, or queued.
+    #[must_use]
+    pub fn is_transferring(&self) -> bool {
+        self.operations.borrow().is_transferring()
     }
 
     /// Cancels the operations in flight and waits up to `limit` until they have come back.
@@ -309,14 +329,15 @@ impl Ring {
     /// One `io_uring_enter`, resumed after signals. `false` when the kernel wants completions
     /// reaped, or time, first.
     fn enter_once(&self, wait: Wait) -> Result<bool, Error> {
+        let want = 1 + self.prompt.take();
         loop {
             let entered = match wait {
                 Wait::No => self.enter_raw(0),
-                Wait::Forever => self.enter_raw(1),
+                Wait::Forever => self.enter_raw(want),
                 Wait::AtMost(time) => {
                     let time = Timespec::from(time);
                     let args = SubmitArgs::new().timespec(&time);
-                    self.uring.submitter().submit_with_args(1, &args)
+                    self.uring.submitter().submit_with_args(want as usize, &args)
                 }
             };
             let error = match entered {

@@ -5,6 +5,8 @@
 //!      └─ dropped: cancelled ──> Orphan ── completion ──> Free
 //! ```
 //!
+//! A [`Transfer`] is an operation without a future: its tag is its name, and its end is told as it is.
+//!
 //! Invariants: the slot holds the lease of the buffer until the completion has come, whatever
 //! became of the future; a generation a slot tells a late completion from the slot's next use.
 
@@ -21,7 +23,8 @@ use io_uring::types::{Fd, FsyncFlags, Timespec};
 use io_uring::{opcode, squeue};
 use nix::libc;
 
-use super::{OPERATION, Ring, Wait, user_data};
+use super::{OPERATION, Ring, TRANSFER, Wait, user_data};
+use crate::model::Tag;
 use crate::sys::arena::{Buffer, Lease, Place};
 
 enum State {
@@ -47,6 +50,20 @@ struct Slot {
 pub(super) struct Operations {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Of each tag, the buffer of its transfer in flight.
+    transfers: Vec<Option<Lease>>,
+}
+
+/// All the data of a read or write, to be moved between its buffer and a file by one operation that
+/// no future waits for.
+#[derive(Debug, Clone, Copy)]
+pub struct Transfer<'a> {
+    /// The file.
+    pub file: BorrowedFd<'a>,
+    /// First byte in the file.
+    pub offset: u64,
+    /// A write is on stable storage when it ends (`RWF_DSYNC`).
+    pub durable: bool,
 }
 
 impl Operations {
@@ -96,19 +113,40 @@ impl Operations {
         Some((task, waker))
     }
 
+    /// Notes that a tag's transfer has begun.
+    #[inline]
+    fn moving(&mut self, tag: Tag, lease: Lease) {
+        if self.transfers.len() <= tag.index() {
+            self.transfers.resize_with(tag.index() + 1, || None);
+        }
+        self.transfers[tag.index()] = Some(lease);
+    }
+
+    /// Notes that a tag's transfer has ended; `false` if there was none.
+    #[inline]
+    pub(super) fn moved(&mut self, tag: u32) -> bool {
+        self.transfers.get_mut(tag as usize).and_then(Option::take).is_some()
+    }
+
+    pub(super) fn is_transferring(&self) -> bool {
+        self.transfers.iter().any(Option::is_some)
+    }
+
     /// User data of everything that the kernel has.
     pub(super) fn in_flight(&self) -> Vec<u64> {
         let slots = self.slots.iter().enumerate();
-        slots
+        let slots = slots
             .filter(|(_, slot)| matches!(slot.state, State::Waiting(_) | State::Orphan))
-            .map(|(number, slot)| user_data(OPERATION, slot.generation, number as u32))
-            .collect()
+            .map(|(number, slot)| user_data(OPERATION, slot.generation, number as u32));
+        let transfers = self.transfers.iter().enumerate().filter(|(_, lease)| lease.is_some());
+        slots.chain(transfers.map(|(tag, _)| user_data(TRANSFER, 0, tag as u32))).collect()
     }
 
     /// Leaves the memory of operations in flight to the kernel for good; says of how many.
     pub(super) fn give_up(&mut self) -> usize {
         let leases = self.slots.iter_mut().filter_map(|slot| slot.lease.take());
-        leases.map(mem::forget).count()
+        let transfers = self.transfers.iter_mut().filter_map(Option::take);
+        leases.chain(transfers).map(mem::forget).count()
     }
 }
 
@@ -137,14 +175,7 @@ impl Ring {
         offset: u64,
     ) -> Operation<'a> {
         let (lease, place, len) = buffer.lend_mut(range);
-        let fd = Fd(file.as_raw_fd());
-        let entry = match place {
-            Place::Memory(start) => opcode::Read::new(fd, start, len).offset(offset).build(),
-            Place::Registered(index, from) => {
-                opcode::ReadFixed::new(fd, from as *mut u8, len, index).offset(offset).build()
-            }
-        };
-        self.begin(task, entry, Some(lease), None)
+        self.begin(task, read(file, &place, len, offset), Some(lease), None)
     }
 
     /// Writes `range` of the buffer to `offset` of the file; `durable` with `RWF_DSYNC`.
@@ -158,18 +189,31 @@ impl Ring {
         durable: bool,
     ) -> Operation<'a> {
         let (lease, place, len) = buffer.lend(range);
-        let flags = if durable { libc::RWF_DSYNC } else { 0 };
-        let fd = Fd(file.as_raw_fd());
-        let entry = match place {
-            Place::Memory(start) => {
-                opcode::Write::new(fd, start, len).offset(offset).rw_flags(flags).build()
-            }
-            Place::Registered(index, from) => {
-                let write = opcode::WriteFixed::new(fd, from as *const u8, len, index);
-                write.offset(offset).rw_flags(flags).build()
-            }
+        self.begin(task, write(file, &place, len, offset, durable), Some(lease), None)
+    }
+
+    /// Fills the first `len` bytes of the buffer of `tag` from a file, or writes them to it; comes as
+    /// [`super::Completion::Moved`]. One at a time for each tag. The file must be open until the
+    /// next [`Ring::enter`].
+    #[inline]
+    pub fn transfer(
+        &self,
+        tag: Tag,
+        writes: bool,
+        transfer: Transfer<'_>,
+        buffer: &mut Buffer,
+        len: usize,
+    ) {
+        let Transfer { file, offset, durable } = transfer;
+        let (lease, entry) = if writes {
+            let (lease, place, len) = buffer.lend(0..len);
+            (lease, write(file, &place, len, offset, durable))
+        } else {
+            let (lease, place, len) = buffer.lend_mut(0..len);
+            (lease, read(file, &place, len, offset))
         };
-        self.begin(task, entry, Some(lease), None)
+        self.operations.borrow_mut().moving(tag, lease);
+        self.push(&entry.user_data(user_data(TRANSFER, 0, tag.0.into())));
     }
 
     /// Makes what was written to the file durable (fdatasync).
@@ -218,6 +262,38 @@ impl Ring {
         let generation = operations.slots[number as usize].generation;
         self.push(&entry.user_data(user_data(OPERATION, generation, number)));
         Operation { ring: self, task, number, generation, used: PhantomData }
+    }
+}
+
+#[inline]
+fn read(file: BorrowedFd<'_>, place: &Place, len: u32, offset: u64) -> squeue::Entry {
+    let fd = Fd(file.as_raw_fd());
+    match *place {
+        Place::Memory(start) => opcode::Read::new(fd, start, len).offset(offset).build(),
+        Place::Registered(index, from) => {
+            opcode::ReadFixed::new(fd, from as *mut u8, len, index).offset(offset).build()
+        }
+    }
+}
+
+#[inline]
+fn write(
+    file: BorrowedFd<'_>,
+    place: &Place,
+    len: u32,
+    offset: u64,
+    durable: bool,
+) -> squeue::Entry {
+    let fd = Fd(file.as_raw_fd());
+    let flags = if durable { libc::RWF_DSYNC } else { 0 };
+    match *place {
+        Place::Memory(start) => {
+            opcode::Write::new(fd, start, len).offset(offset).rw_flags(flags).build()
+        }
+        Place::Registered(index, from) => {
+            let write = opcode::WriteFixed::new(fd, from as *const u8, len, index);
+            write.offset(offset).rw_flags(flags).build()
+        }
     }
 }
 

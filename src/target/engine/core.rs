@@ -25,6 +25,8 @@ pub(in crate::target) enum Turn {
     Driver,
     /// A request has come, and the target has not taken it yet.
     Arrived,
+    /// One transfer of the ring's, whose end answers the request.
+    Transfer,
     /// The target's.
     Target,
     /// The request is answered, and not committed yet.

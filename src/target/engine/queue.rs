@@ -30,7 +30,7 @@ use super::tasks::Tasks;
 use crate::model::{Error, PanicReport, QueueExitCause, Tag};
 use crate::sys::arena::Buffer;
 use crate::sys::ring::{Completion, Wait};
-use crate::target::Request;
+use crate::target::{Op, Request};
 
 /// Completions handled before the queue looks whether it shall stop.
 const ROUND: usize = 256;
@@ -160,13 +160,18 @@ impl<P: Port> Queue<P> {
     /// go of within `limit`.
     pub(super) fn close(&mut self, limit: Duration) {
         self.tasks.drop_all();
-        let left = self.core.ring.cancel_all(limit);
+        let core = Rc::clone(&self.core);
+        let left = core.ring.cancel_all(limit);
         if left > 0 {
             warn!(self.log, "operations of the target never ended"; "operations" => left);
         }
-        for tag in 0..self.core.tags.len() as u16 {
-            self.refuse_untaken(Tag(tag));
-            self.try_commit(Tag(tag));
+        for (tag, cell) in core.tags.iter().enumerate() {
+            let tag = Tag(tag as u16);
+            if cell.turn.get() == Turn::Transfer {
+                cell.turn.set(Turn::Arrived);
+            }
+            self.refuse_untaken(tag);
+            self.try_commit(tag);
         }
         self.meter.round_over();
         self.port.flush(&self.core.ring);
@@ -188,6 +193,7 @@ impl<P: Port> Queue<P> {
                     break;
                 }
                 Some(Completion::Command(tag, result)) => self.arrived(tag, result, tell)?,
+                Some(Completion::Moved(tag, result)) => self.moved(tag, result, tell),
                 Some(Completion::Ready(task, waker)) => self.ready(Tag(task as u16), waker, tell),
                 Some(Completion::Message(number, result, flags)) => {
                     self.port.message(&self.core.ring, number, result, flags)?;
@@ -264,7 +270,11 @@ impl<P: Port> Queue<P> {
                         Err(report) => self.ended(tag, Err(report), tell),
                     }
                 }
-                self.future(tag, request, buffer, tell);
+                if self.tasks.transfers() && request.data_len() > 0 {
+                    self.transfer(tag, request, buffer, tell);
+                } else {
+                    self.future(tag, request, buffer, tell);
+                }
                 Ok(())
             }
             other => self.unserved(tag, buffer, other),
@@ -273,12 +283,57 @@ impl<P: Port> Queue<P> {
 
     /// Gives a request to its tag's future.
     fn future(&mut self, tag: Tag, request: Request, buffer: Buffer, tell: &mut dyn FnMut(Notice)) {
+        self.hand_over(tag, request, buffer, Turn::Arrived);
+        self.poll(tag, tell);
+    }
+
+    /// Notes a request that is not answered yet, and whose turn it is.
+    #[inline]
+    fn hand_over(&mut self, tag: Tag, request: Request, buffer: Buffer, turn: Turn) {
         let cell = &self.core.tags[tag.index()];
         cell.buffer.set(Some(buffer));
         cell.request.set(request);
-        cell.turn.set(Turn::Arrived);
+        cell.turn.set(turn);
         self.meter.arrived(tag);
-        self.poll(tag, tell);
+    }
+
+    /// Has the ring move the data of a request, if that is all there is to it.
+    fn transfer(
+        &mut self,
+        tag: Tag,
+        request: Request,
+        mut buffer: Buffer,
+        tell: &mut dyn FnMut(Notice),
+    ) {
+        match self.tasks.transfer(&request) {
+            Ok(Some(transfer)) => {
+                let (writes, len) = (request.op == Op::Write, request.data_len());
+                self.core.ring.transfer(tag, writes, transfer, &mut buffer, len);
+                return self.hand_over(tag, request, buffer, Turn::Transfer);
+            }
+            Ok(None) => {}
+            Err(report) => {
+                self.tasks.drop_all();
+                self.ended(tag, Err(report), tell);
+            }
+        }
+        self.future(tag, request, buffer, tell);
+    }
+
+    /// A transfer has ended: all of the data is the answer; else the target sees to it.
+    fn moved(&mut self, tag: Tag, result: i32, tell: &mut dyn FnMut(Notice)) {
+        let cell = &self.core.tags[tag.index()];
+        let request = cell.request.get();
+        if result == request.data_len() as i32
+            && let Some(buffer) = cell.buffer.take()
+        {
+            cell.turn.set(Turn::Driver);
+            self.meter.answered(tag, request, result);
+            self.commit(tag, buffer, result);
+        } else {
+            cell.turn.set(Turn::Arrived);
+            self.poll(tag, tell);
+        }
     }
 
     /// What has come for a tag is nothing that the target could serve.

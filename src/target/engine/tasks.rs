@@ -16,7 +16,8 @@ use futures::future::LocalBoxFuture;
 use super::core::Core;
 use crate::model::{PanicReport, Tag};
 use crate::sys::panic::catch;
-use crate::target::{IoResult, QueueTarget, Request, TagSlot};
+use crate::sys::ring::Wait;
+use crate::target::{IoResult, QueueTarget, Request, TagSlot, Transfer};
 
 /// The futures of a queue's tags.
 pub(super) struct Tasks {
@@ -24,6 +25,7 @@ pub(super) struct Tasks {
     futures: Vec<Option<LocalBoxFuture<'static, ()>>>,
     target: Option<Box<dyn QueueTarget>>,
     at_once: bool,
+    transfers: bool,
     running: usize,
 }
 
@@ -39,10 +41,14 @@ impl Tasks {
             futures: Vec::with_capacity(count),
             target: Some(target),
             at_once: false,
+            transfers: false,
             running: count,
         };
         let made = catch(|| {
-            tasks.at_once = tasks.target.as_ref().is_some_and(|target| target.answers_at_once());
+            if let Some(target) = &tasks.target {
+                tasks.at_once = target.answers_at_once();
+                tasks.transfers = target.transfers();
+            }
             for tag in 0..count as u16 {
                 let slot = TagSlot::new(core, Tag(tag));
                 let future = tasks.target.as_ref().map(|target| target.run_tag(slot));
@@ -81,6 +87,22 @@ impl Tasks {
     ) -> Result<Option<IoResult>, PanicReport> {
         let Some(target) = &self.target else { return Ok(None) };
         catch(|| target.at_once(request, data)).inspect_err(|_| self.drop_all())
+    }
+
+    /// Whether the target has an operation instead of a future for anything.
+    #[inline]
+    pub(super) fn transfers(&self) -> bool {
+        self.transfers
+    }
+
+    /// The operation that answers a request, if one does.
+    ///
+    /// # Errors
+    /// A panic; [`Tasks::drop_all`] is to be called then.
+    #[inline]
+    pub(super) fn transfer(&self, request: &Request) -> Result<Option<Transfer<'_>>, PanicReport> {
+        let Some(target) = &self.target else { return Ok(None) };
+        catch(|| target.transfer(request))
     }
 
     /// Wakes whoever inside a task waits with a waker of its own.
@@ -129,6 +151,11 @@ impl Tasks {
             }
         }
         self.running = 0;
+        if self.core.ring.is_transferring() {
+            // The files may be closed with the target, and their numbers may become others': the kernel
+            // has to have the transfers by then. A failure shows at the next enter.
+            let _ = self.core.ring.enter(Wait::No);
+        }
         if let Some(target) = self.target.take() {
             let _ = catch(|| drop(target));
         }

@@ -9,7 +9,7 @@ use nix::libc;
 use super::facts::punch_hole;
 use super::lock::Claim;
 use crate::model::{Error, ErrorKind};
-use crate::target::{Errno, Io, IoResult, Op, Serve};
+use crate::target::{Errno, Io, IoResult, Op, Request, Serve, Transfer};
 
 /// The backing of one device, shared by its queues.
 pub(in crate::target) struct Loop {
@@ -39,6 +39,17 @@ impl Serve for Loop {
             Op::WriteZeroes => zero(io, file).await,
         };
         result.map_err(understood)
+    }
+
+    const TRANSFERS: bool = true;
+
+    fn transfer(&self, request: &Request) -> Option<Transfer<'_>> {
+        let may = self.writable || request.op == Op::Read;
+        may.then(|| Transfer {
+            file: self.claim.file().as_fd(),
+            offset: request.offset,
+            durable: request.fua,
+        })
     }
 
     /// The file stays as it is: a device that is to be larger than it finds no room.

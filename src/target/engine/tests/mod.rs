@@ -4,6 +4,7 @@ mod at_once;
 mod dropped;
 mod lives;
 mod load;
+mod transfers;
 
 use std::future::Future;
 use std::os::fd::AsFd;

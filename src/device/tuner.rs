@@ -3,14 +3,14 @@
 //! ```text
 //!   a STOP:     work ── wait for grace periods ── work          longer only if the processors are busy
 //!
-//!   took at most 3 times as long as the fastest, and others wait for a worker ──> one worker more
-//!   took longer than that                                                      ──> one worker less
+//!   took at most twice as long as the fastest, and others wait for a worker ──> one worker more
+//!   took more than three times as long                                       ──> one worker less
 //! ```
 //!
 //! A STOP waits most of its time for grace periods, which all that wait share: more of them at once
 //! cost nothing, until their work keeps the processors busy. Then each takes longer and no more of
 //! them end in a second; what runs beyond that only gets into each other's way. So the number grows
-//! (it doubles in the time of one STOP) until STOPs take 3 times as long as alone: that is enough to
+//! (it doubles in the time of one STOP) until STOPs take 2 to 3 times as long as alone: that is enough to
 //! keep the processors busy, whatever their number and however long a grace period is.
 //!
 //! Invariants: one step a STOP, up or down alike, so that a few that hang for reasons of their own
@@ -27,7 +27,9 @@ const START: usize = 64;
 /// The least: overlapping pays whatever the machine.
 const LEAST: usize = 8;
 /// How much longer than the fastest a STOP takes when the processors are busy enough.
-const STRETCH: u32 = 3;
+const BUSY: u32 = 2;
+/// And when they are too busy.
+const TOO_BUSY: u32 = 3;
 /// A fastest time that is older says nothing of the machine as it is now.
 const MEMORY: Duration = Duration::from_secs(10);
 
@@ -58,9 +60,9 @@ impl Tuner {
             _ => (time, now),
         };
         self.fastest = Some((fastest, since));
-        if time > STRETCH * fastest {
+        if time > TOO_BUSY * fastest {
             self.limit = (self.limit - 1).max(LEAST);
-        } else if others_wait {
+        } else if others_wait && time <= BUSY * fastest {
             self.limit = (self.limit + 1).min(WorkerLimit::Auto.most());
         }
     }
@@ -90,7 +92,9 @@ mod tests {
         assert_eq!(tuner.limit(), START + 50);
         stops(&mut tuner, now, 1000, 91 * MS, true);
         assert_eq!(tuner.limit(), LEAST);
-        stops(&mut tuner, now, 10_000, 90 * MS, true);
+        stops(&mut tuner, now, 1000, 61 * MS, true);
+        assert_eq!(tuner.limit(), LEAST, "busy enough");
+        stops(&mut tuner, now, 10_000, 60 * MS, true);
         assert_eq!(tuner.limit(), WorkerLimit::Auto.most());
     }
 

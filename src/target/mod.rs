@@ -167,10 +167,11 @@ pub trait Serve: 'static {
     /// Whether [`Serve::transfer`] gives anything.
     const TRANSFERS: bool = false;
 
-    /// The one operation that answers a read or a write: when it has moved all of the data. If it
-    /// has moved less, or failed, [`Serve::serve`] is asked, which may come to move the same data
-    /// again. This saves the future's share of each request. Not asked about other requests, nor
-    /// about one that [`Serve::at_once`] has answered. A panic is caught as there.
+    /// The one operation that answers a read or a write: by having moved all of the data, or by its
+    /// errno. If it has moved less, or ended with `EINTR` or `EAGAIN`, [`Serve::serve`] is asked,
+    /// which may come to move the same data again. This saves the future's share of each request.
+    /// Not asked about other requests, nor about one that [`Serve::at_once`] has answered. A panic is
+    /// caught as there.
     fn transfer(&self, request: &Request) -> Option<Transfer<'_>> {
         let _ = request;
         None

@@ -57,14 +57,33 @@ impl Request {
         }
     }
 
-    /// An answer as a number: bytes of data, or a negative errno.
+    /// An answer as a number: bytes of data, or a negative errno that the block layer tells apart
+    /// from a broken disk (`errno_to_blk_status` in block/blk-core.c; what it does not know becomes
+    /// `EIO`).
     #[inline]
     pub(super) fn answered(&self, result: IoResult) -> i32 {
         match result {
             // At most 32 MiB.
             Ok(()) => self.data_len() as i32,
+            Err(Errno(libc::EDQUOT)) => -libc::ENOSPC,
             Err(Errno(errno)) if errno > 0 => -errno,
             Err(_) => -libc::EIO,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_quota_is_told_as_a_full_disk_and_the_rest_as_it_is() {
+        let request = Request::new(Op::Write, 0, 4096);
+        assert_eq!(request.answered(Ok(())), 4096);
+        assert_eq!(request.answered(Err(Errno(libc::EDQUOT))), -libc::ENOSPC);
+        for errno in [libc::ENOSPC, libc::EIO, libc::EOPNOTSUPP, libc::EROFS] {
+            assert_eq!(request.answered(Err(Errno(errno))), -errno);
+        }
+        assert_eq!(request.answered(Err(Errno(-1))), -libc::EIO);
     }
 }

@@ -153,7 +153,7 @@ impl Queue {
         };
         let queue_plan = QueuePlan {
             context: context.clone(),
-            processors: plan.affinity.get(usize::from(id.0)).copied(),
+            processors: plan.affinity.get(usize::from(id.0)).copied().map(Box::new),
             max_io: plan.queues.max_io,
             registered: buffers == Buffers::Registered,
             target: Arc::clone(&plan.target),

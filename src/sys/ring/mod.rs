@@ -50,6 +50,12 @@ const CLOCK: u8 = 5;
 const MESSAGE: u8 = 6;
 const TRANSFER: u8 = 7;
 
+/// Longest wait for more than one completion: one of those that were to come as they were sent may
+/// be all that comes, and tell that something failed.
+const PROMPT: Duration = Duration::from_millis(100);
+/// Tries to have the kernel take what is queued; one that is short of memory takes a millisecond.
+const TRIES: u32 = 1000;
+
 fn user_data(kind: u8, generation: u32, number: u32) -> u64 {
     u64::from(kind) << 56 | u64::from(generation) << 24 | u64::from(number & 0x00ff_ffff)
 }
@@ -97,7 +103,7 @@ pub struct Ring {
     /// What the kernel writes messages to.
     provided: RefCell<Option<Provided>>,
     /// What is queued and completes as it is sent: a wait is for one completion more than that.
-    prompt: Cell<u32>,
+    prompt: Cell<usize>,
     deferred: bool,
     log: Logger,
 }
@@ -162,7 +168,7 @@ impl Ring {
     /// # Safety
     /// As [`Ring::push_command`].
     pub unsafe fn push_message(&self, number: u32, entry: &squeue::Entry, prompt: bool) {
-        self.prompt.set(self.prompt.get() + u32::from(prompt));
+        self.prompt.set(self.prompt.get() + usize::from(prompt));
         self.push(&entry.clone().user_data(user_data(MESSAGE, 0, number)));
     }
 
@@ -173,9 +179,9 @@ impl Ring {
         self.push(&entry.user_data(user_data(CLOCK, 0, 0)));
     }
 
-    /// Sends what is queued and waits as told; both in one system call. Returns early without
-    /// having waited when the kernel is short of memory or the completion queue is full: reap
-    /// and enter again.
+    /// Sends what is queued and waits as told; both in one system call. Returns early when the
+    /// kernel is short of memory or the completion queue is full, and after a tenth of a second when
+    /// something was to complete as it was sent: reap and enter again.
     ///
     /// # Errors
     /// What io_uring_enter says that trying again does not cure.
@@ -194,6 +200,23 @@ impl Ring {
             self.enter_once(Wait::No)?;
         }
         Ok(())
+    }
+
+    /// Has the kernel take all that is queued, after which files may be closed that it is about.
+    /// Gives whether it has, after a bounded number of tries.
+    #[must_use]
+    pub fn send_all(&self) -> bool {
+        for _ in 0..TRIES {
+            // SAFETY: as in `push`; the borrow ends with the statement.
+            let queued = !unsafe { self.uring.submission_shared() }.is_empty();
+            if !queued && !self.backlogged.get() {
+                return true;
+            }
+            if self.enter(Wait::No).is_err() {
+                return false;
+            }
+        }
+        false
     }
 
     /// Gives the ring a file, as number 0 of its own table, which saves its commands the way
@@ -333,12 +356,10 @@ impl Ring {
         loop {
             let entered = match wait {
                 Wait::No => self.enter_raw(0),
-                Wait::Forever => self.enter_raw(want),
-                Wait::AtMost(time) => {
-                    let time = Timespec::from(time);
-                    let args = SubmitArgs::new().timespec(&time);
-                    self.uring.submitter().submit_with_args(want as usize, &args)
-                }
+                Wait::Forever if want == 1 => self.enter_raw(1),
+                Wait::Forever => self.enter_within(want, PROMPT),
+                Wait::AtMost(time) if want == 1 => self.enter_within(1, time),
+                Wait::AtMost(time) => self.enter_within(want, time.min(PROMPT)),
             };
             let error = match entered {
                 Ok(_) => return Ok(true),
@@ -356,6 +377,11 @@ impl Ring {
                 _ => return Err(Error::from_io(&error, "io_uring_enter failed")),
             }
         }
+    }
+
+    fn enter_within(&self, want: usize, time: Duration) -> std::io::Result<usize> {
+        let time = Timespec::from(time);
+        self.uring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&time))
     }
 
     fn enter_raw(&self, want: u32) -> std::io::Result<usize> {

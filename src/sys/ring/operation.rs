@@ -23,7 +23,7 @@ use io_uring::types::{Fd, FsyncFlags, Timespec};
 use io_uring::{opcode, squeue};
 use nix::libc;
 
-use super::{OPERATION, Ring, TRANSFER, Wait, user_data};
+use super::{OPERATION, Ring, TRANSFER, user_data};
 use crate::model::Tag;
 use crate::sys::arena::{Buffer, Lease, Place};
 
@@ -193,8 +193,8 @@ impl Ring {
     }
 
     /// Fills the first `len` bytes of the buffer of `tag` from a file, or writes them to it; comes as
-    /// [`super::Completion::Moved`]. One at a time for each tag. The file must be open until the
-    /// next [`Ring::enter`].
+    /// [`super::Completion::Moved`]. One at a time for each tag. The file must be open until
+    /// [`Ring::enter`] or [`Ring::send_all`] has had the kernel take it.
     #[inline]
     pub fn transfer(
         &self,
@@ -342,7 +342,8 @@ impl Drop for Operation<'_> {
         }
         ring.cancel(user_data(OPERATION, self.generation, self.number));
         // The file may be closed right after this, and its number may become another file's:
-        // the kernel has to have the operation by then. A failure shows at the next enter.
-        let _ = ring.enter(Wait::No);
+        // the kernel has to have the operation by then. If it does not take it, nothing is left
+        // to be done here.
+        let _ = ring.send_all();
     }
 }

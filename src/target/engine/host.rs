@@ -36,7 +36,7 @@ pub struct QueuePlan {
     /// Which queue.
     pub context: QueueContext,
     /// Where the thread shall run; anywhere if `None`.
-    pub processors: Option<Processors>,
+    pub processors: Option<Box<Processors>>,
     /// Largest request in bytes.
     pub max_io: u32,
     /// The data of requests is in the ring's registered buffers, by tag, and in no memory of this
@@ -76,8 +76,8 @@ pub fn run_queue<P: Port>(
     control.set_tid(thread::tid());
     thread::mark_io_flusher(&log);
     // Before there are buffers and a ring: their memory is then near to those processors.
-    if let Some(bound) = plan.processors.and_then(|wanted| affinity::bind(&wanted, &log)) {
-        control.set_bound(bound);
+    if let Some(wanted) = &plan.processors {
+        bind(wanted, control, &log);
     }
 
     let mut ready = false;
@@ -114,6 +114,15 @@ pub fn run_queue<P: Port>(
     control.set_tid(0);
     debug!(log, "the queue has ended"; "cause" => ?cause);
     QueueExit { queue: plan.context.queue, cause }
+}
+
+/// Not inlined: its sets of processors would stay on the stack as long as the queue lives, which
+/// was a page a device.
+#[inline(never)]
+fn bind(wanted: &Processors, control: &QueueControl, log: &Logger) {
+    if let Some(bound) = affinity::bind(wanted, log) {
+        control.set_bound(bound);
+    }
 }
 
 /// Makes everything the queue needs, in the order in which it is undone when a later step fails.

@@ -30,7 +30,8 @@ use super::tasks::Tasks;
 use crate::model::{Error, PanicReport, QueueExitCause, Tag};
 use crate::sys::arena::Buffer;
 use crate::sys::ring::{Completion, Wait};
-use crate::target::{Op, Request};
+use crate::target::io::is_passing;
+use crate::target::{Errno, Op, Request};
 
 /// Completions handled before the queue looks whether it shall stop.
 const ROUND: usize = 256;
@@ -320,19 +321,24 @@ impl<P: Port> Queue<P> {
         self.future(tag, request, buffer, tell);
     }
 
-    /// A transfer has ended: all of the data is the answer; else the target sees to it.
+    /// A transfer has ended. All of the data is the answer, and so is an error: it may be told only
+    /// once (of a failed write-back, by the first sync after it). What moved less, or is to be tried
+    /// again, the target sees to.
     fn moved(&mut self, tag: Tag, result: i32, tell: &mut dyn FnMut(Notice)) {
         let cell = &self.core.tags[tag.index()];
         let request = cell.request.get();
-        if result == request.data_len() as i32
-            && let Some(buffer) = cell.buffer.take()
-        {
+        let result = match -result {
+            errno if errno > 0 && !is_passing(errno) => request.answered(Err(Errno(errno))),
+            _ if result == request.data_len() as i32 => result,
+            _ => {
+                cell.turn.set(Turn::Arrived);
+                return self.poll(tag, tell);
+            }
+        };
+        if let Some(buffer) = cell.buffer.take() {
             cell.turn.set(Turn::Driver);
             self.meter.answered(tag, request, result);
             self.commit(tag, buffer, result);
-        } else {
-            cell.turn.set(Turn::Arrived);
-            self.poll(tag, tell);
         }
     }
 

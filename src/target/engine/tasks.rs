@@ -16,7 +16,6 @@ use futures::future::LocalBoxFuture;
 use super::core::Core;
 use crate::model::{PanicReport, Tag};
 use crate::sys::panic::catch;
-use crate::sys::ring::Wait;
 use crate::target::{IoResult, QueueTarget, Request, TagSlot, Transfer};
 
 /// The futures of a queue's tags.
@@ -151,12 +150,12 @@ impl Tasks {
             }
         }
         self.running = 0;
-        if self.core.ring.is_transferring() {
-            // The files may be closed with the target, and their numbers may become others': the kernel
-            // has to have the transfers by then. A failure shows at the next enter.
-            let _ = self.core.ring.enter(Wait::No);
-        }
-        if let Some(target) = self.target.take() {
+        let Some(target) = self.target.take() else { return };
+        // The files may be closed with the target, and their numbers may become others': the kernel
+        // has to have the transfers by then.
+        if self.core.ring.is_transferring() && !self.core.ring.send_all() {
+            std::mem::forget(target);
+        } else {
             let _ = catch(|| drop(target));
         }
     }

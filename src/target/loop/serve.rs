@@ -28,7 +28,7 @@ impl Serve for Loop {
     async fn serve(&self, io: &mut Io) -> IoResult {
         let file = self.claim.file().as_fd();
         let (offset, len) = (io.offset(), io.len() as u64);
-        let result = match io.op() {
+        match io.op() {
             Op::Read => io.read_file(file, offset).await,
             // Nothing was written, so all of it is durable.
             Op::Flush if !self.writable => Ok(()),
@@ -37,8 +37,7 @@ impl Serve for Loop {
             Op::Write => io.write_file(file, offset, io.fua()).await,
             Op::Discard => io.fallocate(file, punch_hole().bits(), offset, len).await,
             Op::WriteZeroes => zero(io, file).await,
-        };
-        result.map_err(understood)
+        }
     }
 
     const TRANSFERS: bool = true;
@@ -89,26 +88,4 @@ async fn zero(io: &Io, file: BorrowedFd<'_>) -> IoResult {
         fallocate(punch_hole()).await?;
     }
     if request.fua { io.datasync(file).await } else { Ok(()) }
-}
-
-/// An errno of a file system as one that the block layer tells apart from a broken disk
-/// (`errno_to_blk_status` in block/blk-core.c; what it does not know becomes `EIO`).
-fn understood(errno: Errno) -> Errno {
-    match errno {
-        Errno(libc::EDQUOT) => Errno(libc::ENOSPC),
-        other => other,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_quota_is_told_as_a_full_disk_and_the_rest_as_it_is() {
-        assert_eq!(understood(Errno(libc::EDQUOT)), Errno(libc::ENOSPC));
-        for errno in [libc::ENOSPC, libc::EIO, libc::EOPNOTSUPP, libc::EROFS] {
-            assert_eq!(understood(Errno(errno)), Errno(errno));
-        }
-    }
 }

@@ -114,7 +114,7 @@ impl BatchPort {
         let sqe = sqe.list(list.as_ptr() as u64, bytes);
         // SAFETY: the list is not touched until its message has come; the kernel reads it while
         // the thread of the ring is inside it, so not after the thread has dropped it.
-        unsafe { ring.push_message(FIRST_LIST + number as u32, sqe.entry(), true) };
+        unsafe { ring.push_message(FIRST_LIST + number as u32, sqe.entry()) };
     }
 
     fn fetch(&self, ring: &Ring) {
@@ -125,7 +125,7 @@ impl BatchPort {
         };
         let sqe = Sqe::of_queue(sys::UBLK_U_IO_FETCH_IO_CMDS, payload);
         // SAFETY: it points to no memory but what the ring provides.
-        unsafe { ring.push_message(FETCH, sqe.multishot(GROUP).entry(), false) };
+        unsafe { ring.push_message(FETCH, sqe.multishot(GROUP).entry()) };
     }
 
     /// The fetch command said something.

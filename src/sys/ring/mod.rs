@@ -50,9 +50,6 @@ const CLOCK: u8 = 5;
 const MESSAGE: u8 = 6;
 const TRANSFER: u8 = 7;
 
-/// Longest wait for more than one completion: one of those that were to come as they were sent may
-/// be all that comes, and tell that something failed.
-const PROMPT: Duration = Duration::from_millis(100);
 /// Tries to have the kernel take what is queued; one that is short of memory takes a millisecond.
 const TRIES: u32 = 1000;
 
@@ -102,8 +99,6 @@ pub struct Ring {
     clock: Box<Cell<Timespec>>,
     /// What the kernel writes messages to.
     provided: RefCell<Option<Provided>>,
-    /// What is queued and completes as it is sent: a wait is for one completion more than that.
-    prompt: Cell<usize>,
     deferred: bool,
     log: Logger,
 }
@@ -130,7 +125,6 @@ impl Ring {
             wakers: Rc::clone(wakers),
             clock: Box::new(Cell::new(Timespec::new())),
             provided: RefCell::default(),
-            prompt: Cell::default(),
             deferred,
             log: log.clone(),
         };
@@ -162,13 +156,11 @@ impl Ring {
     }
 
     /// Queues a driver command that is for no tag; whatever comes of it comes as
-    /// [`Completion::Message`] with `number`, which has 24 bits. `prompt`: it completes as it is
-    /// sent, so that a wait for one completion would be over before anything else has come.
+    /// [`Completion::Message`] with `number`, which has 24 bits.
     ///
     /// # Safety
     /// As [`Ring::push_command`].
-    pub unsafe fn push_message(&self, number: u32, entry: &squeue::Entry, prompt: bool) {
-        self.prompt.set(self.prompt.get() + usize::from(prompt));
+    pub unsafe fn push_message(&self, number: u32, entry: &squeue::Entry) {
         self.push(&entry.clone().user_data(user_data(MESSAGE, 0, number)));
     }
 
@@ -179,9 +171,9 @@ impl Ring {
         self.push(&entry.user_data(user_data(CLOCK, 0, 0)));
     }
 
-    /// Sends what is queued and waits as told; both in one system call. Returns early when the
-    /// kernel is short of memory or the completion queue is full, and after a tenth of a second when
-    /// something was to complete as it was sent: reap and enter again.
+    /// Sends what is queued and waits as told; both in one system call. Returns early without
+    /// having waited when the kernel is short of memory or the completion queue is full: reap
+    /// and enter again.
     ///
     /// # Errors
     /// What io_uring_enter says that trying again does not cure.
@@ -352,14 +344,15 @@ impl Ring {
     /// One `io_uring_enter`, resumed after signals. `false` when the kernel wants completions
     /// reaped, or time, first.
     fn enter_once(&self, wait: Wait) -> Result<bool, Error> {
-        let want = 1 + self.prompt.take();
         loop {
             let entered = match wait {
                 Wait::No => self.enter_raw(0),
-                Wait::Forever if want == 1 => self.enter_raw(1),
-                Wait::Forever => self.enter_within(want, PROMPT),
-                Wait::AtMost(time) if want == 1 => self.enter_within(1, time),
-                Wait::AtMost(time) => self.enter_within(want, time.min(PROMPT)),
+                Wait::Forever => self.enter_raw(1),
+                Wait::AtMost(time) => {
+                    let time = Timespec::from(time);
+                    let args = SubmitArgs::new().timespec(&time);
+                    self.uring.submitter().submit_with_args(1, &args)
+                }
             };
             let error = match entered {
                 Ok(_) => return Ok(true),
@@ -377,11 +370,6 @@ impl Ring {
                 _ => return Err(Error::from_io(&error, "io_uring_enter failed")),
             }
         }
-    }
-
-    fn enter_within(&self, want: usize, time: Duration) -> std::io::Result<usize> {
-        let time = Timespec::from(time);
-        self.uring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&time))
     }
 
     fn enter_raw(&self, want: u32) -> std::io::Result<usize> {

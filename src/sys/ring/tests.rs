@@ -247,23 +247,3 @@ fn f32_signals_neither_lose_nor_double_a_completion() -> TestResult {
     assert!(ring.reap().is_none(), "nothing came twice");
     Ok(())
 }
-
-#[test]
-fn a_wait_is_for_more_than_what_completes_as_it_is_sent() -> TestResult {
-    let (ring, _) = ring(1, &quiet())?;
-    let bound = PROMPT / 2;
-    for (prompt, least) in [(true, bound), (false, Duration::ZERO)] {
-        let start = Instant::now();
-        // SAFETY: a no-op points to no memory.
-        unsafe { ring.push_message(1, &opcode::Nop::new().build(), prompt) };
-        ring.enter(Wait::AtMost(bound))?;
-        assert!(start.elapsed() >= least, "{:?}", start.elapsed());
-        assert!(matches!(ring.reap(), Some(Completion::Message(1, 0, _))));
-    }
-    // It may be all that ever comes.
-    // SAFETY: as above.
-    unsafe { ring.push_message(1, &opcode::Nop::new().build(), true) };
-    ring.enter(Wait::Forever)?;
-    assert!(matches!(ring.reap(), Some(Completion::Message(1, 0, _))));
-    Ok(())
-}

@@ -256,15 +256,11 @@ impl Drop for Io {
     }
 }
 
-/// Whether an operation that failed with `errno` is to be tried again.
-pub(super) fn is_passing(errno: i32) -> bool {
-    matches!(errno, libc::EINTR | libc::EAGAIN)
-}
-
 /// The kernel's result as a count or an errno; nothing when the operation is to be tried again.
-fn finished(result: i32) -> Option<Result<usize, Errno>> {
+#[inline]
+pub(super) fn finished(result: i32) -> Option<Result<usize, Errno>> {
     match -result {
-        errno if is_passing(errno) => None,
+        libc::EINTR | libc::EAGAIN => None,
         errno if errno > 0 => Some(Err(Errno(errno))),
         _ => Some(Ok(result as usize)),
     }

@@ -200,8 +200,8 @@ impl Ring {
     pub fn send_all(&self) -> bool {
         for _ in 0..TRIES {
             // SAFETY: as in `push`; the borrow ends with the statement.
-            let queued = !unsafe { self.uring.submission_shared() }.is_empty();
-            if !queued && !self.backlogged.get() {
+            let sent = unsafe { self.uring.submission_shared() }.is_empty();
+            if sent && !self.backlogged.get() {
                 return true;
             }
             if self.enter(Wait::No).is_err() {

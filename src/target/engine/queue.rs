@@ -30,8 +30,8 @@ use super::tasks::Tasks;
 use crate::model::{Error, PanicReport, QueueExitCause, Tag};
 use crate::sys::arena::Buffer;
 use crate::sys::ring::{Completion, Wait};
-use crate::target::io::is_passing;
-use crate::target::{Errno, Op, Request};
+use crate::target::io::finished;
+use crate::target::{Op, Request};
 
 /// Completions handled before the queue looks whether it shall stop.
 const ROUND: usize = 256;
@@ -327,18 +327,16 @@ impl<P: Port> Queue<P> {
     fn moved(&mut self, tag: Tag, result: i32, tell: &mut dyn FnMut(Notice)) {
         let cell = &self.core.tags[tag.index()];
         let request = cell.request.get();
-        let result = match -result {
-            errno if errno > 0 && !is_passing(errno) => request.answered(Err(Errno(errno))),
-            _ if result == request.data_len() as i32 => result,
-            _ => {
+        let answer = match finished(result) {
+            Some(Ok(moved)) if moved == request.data_len() => Ok(()),
+            Some(Err(errno)) => Err(errno),
+            Some(Ok(_)) | None => {
                 cell.turn.set(Turn::Arrived);
                 return self.poll(tag, tell);
             }
         };
         if let Some(buffer) = cell.buffer.take() {
-            cell.turn.set(Turn::Driver);
-            self.meter.answered(tag, request, result);
-            self.commit(tag, buffer, result);
+            self.served(tag, request, buffer, request.answered(answer));
         }
     }
 
@@ -429,12 +427,18 @@ impl<P: Port> Queue<P> {
         match cell.buffer.take() {
             Some(buffer) if !buffer.is_busy() => {
                 let (request, result) = (cell.request.get(), cell.result.get());
-                cell.turn.set(Turn::Driver);
-                self.meter.answered(tag, request, result);
-                self.commit(tag, buffer, result);
+                self.served(tag, request, buffer, result);
             }
             buffer => cell.buffer.set(buffer),
         }
+    }
+
+    /// A request that was handed over is answered: its tag goes back to the driver.
+    #[inline]
+    fn served(&mut self, tag: Tag, request: Request, buffer: Buffer, result: i32) {
+        self.core.tags[tag.index()].turn.set(Turn::Driver);
+        self.meter.answered(tag, request, result);
+        self.commit(tag, buffer, result);
     }
 
     #[inline(always)]

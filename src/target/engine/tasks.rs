@@ -97,7 +97,8 @@ impl Tasks {
     /// The operation that answers a request, if one does.
     ///
     /// # Errors
-    /// A panic; [`Tasks::drop_all`] is to be called then.
+    /// A panic; [`Tasks::drop_all`] is to be called then, which what is borrowed here keeps it from
+    /// doing itself.
     #[inline]
     pub(super) fn transfer(&self, request: &Request) -> Result<Option<Transfer<'_>>, PanicReport> {
         let Some(target) = &self.target else { return Ok(None) };

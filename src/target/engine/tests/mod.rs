@@ -59,6 +59,19 @@ fn answer(receiver: &Receiver<(IoResult, Vec<u8>)>) -> (IoResult, Vec<u8>) {
     receiver.recv_timeout(Duration::from_secs(20)).expect("an answer in time")
 }
 
+/// Stops a queue that has every tag in flight: all are answered, and nothing is left of what the
+/// target held.
+fn abandon<T>(queue: LocalQueue, receivers: &[Receiver<(IoResult, Vec<u8>)>], held: &Arc<T>) {
+    std::thread::sleep(Duration::from_millis(50));
+    let start = Instant::now();
+    assert_eq!(queue.stop().cause, QueueExitCause::Abandoned(receivers.len() as u16));
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    for receiver in receivers {
+        assert_eq!(answer(receiver).0, Err(Errno(libc::EIO)), "answered all the same");
+    }
+    assert_eq!(Arc::strong_count(held), 1, "nothing of the target is left");
+}
+
 fn read(offset: u64, len: u32) -> Request {
     Request::new(Op::Read, offset, len)
 }
